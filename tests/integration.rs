@@ -1,7 +1,7 @@
-//! All tests that drive the real programs, in one test program: one link in place of one for each folder.
+//! All tests that run the real programs, in one test program, so that only one has to be linked.
 //!
-//! Run one folder with `cargo test --test integration daemon::`, and one file with
-//! `cargo test --test integration daemon::edits::`.
+//! Run one folder with `cargo test --test integration daemon::`, and one file with `cargo test --test
+//! integration daemon::edits::`.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ mod tidy;
 #[path = "support/words.rs"]
 mod words;
 
-// The tests in `daemon` name their helpers from the root.
+// The tests in `daemon` refer to their helpers from the root.
 use daemon::{
     carrying, codex, codex_rollouts, codex_watching, continuing, contract, damaged, gate, home, keeping,
     moved_trees, moving, scene, scripted, support, watching,

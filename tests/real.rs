@@ -1,15 +1,15 @@
-//! The tests that run the real adapters of Claude and Codex, and Qwen Code, against a scripted model server, in one test
-//! program.
+//! Tests with the real adapters of Claude and Codex, and with Qwen Code, against a scripted model server, in
+//! one test program.
 //!
-//! They are `#[ignore]`d, since npm installs some hundred megabytes for them the first time: `cargo test
-//! --test real -- --ignored`.
+//! They are `#[ignore]`d, because npm installs some hundred megabytes for them the first time. Run them with
+//! `cargo test --test real -- --ignored`.
 
 #![allow(
     clippy::expect_used,
     reason = "a test fails by panicking, also in its helpers"
 )]
 
-/// What a test needs; a test that cannot have it is over, and the reason is printed.
+/// Returns from the test if what it needs is unavailable; the reason has been printed.
 macro_rules! or_skip {
     ($wanted:expr) => {
         match $wanted {

@@ -1,4 +1,4 @@
-//! What a cancellation ends, and whose, where several clients have one conversation open.
+//! Which turns a cancellation ends when several clients have the same conversation open.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
 
-/// Two editors that have the same session open, and what is only the first one's.
+/// Starts two editors that have the same session open.
 fn shared(home: &Home) -> (Editor, Editor, String) {
     let (mut one, mut other) = (Editor::start(home), Editor::start(home));
     let session = one.new_session(home);
@@ -20,7 +20,7 @@ fn shared(home: &Home) -> (Editor, Editor, String) {
     (one, other, session)
 }
 
-/// What an agent waits for after the answer to a cancelled prompt.
+/// A pipe that the agent reads after it has answered a cancelled prompt.
 struct Pipe(PathBuf);
 
 impl Pipe {
@@ -45,7 +45,7 @@ fn equal_prompts_of_two_clients_are_told_apart() {
         let first = one.begin_prompt(&session, "[[ask may I]]");
         let asked = one.until_permission_asked();
         let of_other = other.begin_prompt(&session, SAME);
-        // It is in the queue when what was sent behind it is answered.
+        // Requests are handled in order, so once the next one is answered, this prompt is in the queue.
         other.prompt(&session, "/history").result();
         let own = one.begin_prompt(&session, SAME);
         one.prompt(&session, "/history").result();
@@ -59,7 +59,10 @@ fn equal_prompts_of_two_clients_are_told_apart() {
         let echoed = messages
             .iter()
             .any(|message| message["params"]["update"]["content"]["text"] == SAME);
-        assert!(!echoed, "its own prompt is not shown to it: {messages:?}");
+        assert!(
+            !echoed,
+            "the editor's own prompt was sent back to it: {messages:?}"
+        );
         match ending {
             "session/cancel" => one.cancel(&session),
             _ => drop(one.begin(ending, json!({"sessionId": session}))),
@@ -120,7 +123,7 @@ fn a_cancel_ends_the_turn_that_the_editor_sees() {
     one.until_said("begun");
     one.cancel(&session);
     assert_eq!(other.finish(of_other).result()["stopReason"], "cancelled");
-    // Also where the turn ran before the editor opened the session.
+    // The same applies to a turn that was running before the editor opened the session.
     let of_other = other.begin_prompt(&session, "[[say again]] [[hang]]");
     other.until_said("again");
     let mut late = Editor::start(&home);
@@ -135,12 +138,12 @@ fn a_cancel_of_another_editor_ends_a_turn_that_no_agent_has_shown() {
     let _daemon = home.start();
     let (mut one, mut other, session) = shared(&home);
     one.prompt(&session, "first").result();
-    // The agent says nothing about it.
+    // The agent sends no update in this turn, so the other editor does not know of it.
     let silent = one.begin_prompt(&session, "[[hang]]");
     one.call("session/list", json!({})).result();
     other.cancel(&session);
     assert_eq!(one.finish(silent).result()["stopReason"], "cancelled");
-    // Its session is being opened.
+    // Now the turn waits until its session is opened.
     run(&home, &["close", &session]);
     gate.hold("session/resume");
     let opening = one.begin_prompt(&session, "[[say ran]]");
@@ -153,7 +156,7 @@ fn a_cancel_of_another_editor_ends_a_turn_that_no_agent_has_shown() {
     assert_eq!(one.prompt(&session, "next").said(), "echo: next");
 }
 
-/// As the protocol requires, whatever the agent answers.
+/// The protocol requires this, whatever the agent answers.
 #[test]
 fn a_cancelled_prompt_that_the_agent_answers_with_an_error_was_cancelled() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -198,7 +201,7 @@ fn nothing_follows_the_answer_to_a_cancelled_prompt() {
     other.until_said("late");
     let listed = one.call("session/list", json!({}));
     assert_eq!(listed.before, [] as [Value; 0]);
-    // The next request about the session lets it out.
+    // The next request about the session releases the update.
     let answered = one.prompt(&session, &scripted::chunk("next"));
     assert_eq!(answered.texts("agent_message_chunk"), ["late", "next"]);
 }
@@ -226,7 +229,7 @@ fn what_is_held_back_is_bounded_for_all_sessions_of_an_editor() {
     editor.until_said("two 40");
 }
 
-/// The built-in agent is behind a filter that passes a chunk on after the answer to the cancelled prompt.
+/// The filter in front of the built-in agent delays one chunk until after the answer to the cancelled prompt.
 #[test]
 fn what_was_held_back_is_not_sent_again_after_a_load() {
     let home = Home::new();
@@ -242,7 +245,7 @@ fn what_was_held_back_is_not_sent_again_after_a_load() {
     let (mut editor, session) = Editor::in_session(&home);
     let prompt = editor.begin_prompt(&session, "[[say late]] [[say begun]] [[hang]]");
     editor.until_said("begun");
-    // It sees that the chunk has come.
+    // A second editor shows when the chunk has arrived.
     let mut other = Editor::start(&home);
     other.on("session/resume", &session, &home).result();
     editor.cancel(&session);
@@ -282,11 +285,11 @@ fn a_session_is_deleted_whose_request_was_cancelled() {
             assert_eq!(other.finish(request).code(), -32800, "{method}");
         }
         gate.open();
-        // Its turn comes when the branch is made.
+        // This prompt is handled after the branch is made.
         editor.prompt(&session, "next").result();
         eventually(|| sessions(&mut editor).len() == 1);
     }
-    // One that was answered stays.
+    // A session whose request was already answered stays.
     let request = editor.begin("session/new", json!({"cwd": home.project(), "mcpServers": []}));
     editor.finish(request).result();
     editor.notify("$/cancel_request", json!({"requestId": request}));

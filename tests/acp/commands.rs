@@ -1,4 +1,4 @@
-//! Commands that an editor has no button for.
+//! Slash commands for actions that have no button in an editor.
 
 use bridge_protocol::turn::CONTINUE_PROMPT;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ fn a_thread_goes_back_and_comes_back_under_its_id() {
         assert_eq!(said(&editor.prompt(&session, list)), "1. one\n2. two\n3. three");
     }
     assert!(said(&editor.prompt(&session, "/rewind 1")).starts_with("Went back to after turn 1."));
-    assert_eq!(editor.recalled(&session), ["one"], "no command reached the agent");
+    assert_eq!(editor.recalled(&session), ["one"], "a command reached the agent");
     let undone = said(&editor.prompt(&session, "/undo"));
     assert!(
         undone.starts_with("Undone.") && !undone.contains("fork"),
@@ -87,7 +87,8 @@ fn an_earlier_prompt_is_replaced() {
     assert_eq!(said(&edited), "echo: first");
 }
 
-/// Its place is looked up first, on another thread; a cancellation and a prompt that come meanwhile do not pass it.
+/// The place of the edit is looked up in another thread first; a cancellation and a prompt that arrive
+/// meanwhile must not overtake the edit.
 #[test]
 fn an_edit_is_cancelled_before_its_turn_begins() {
     let home = Home::new();
@@ -97,7 +98,7 @@ fn an_edit_is_cancelled_before_its_turn_begins() {
     let edit = editor.begin_prompt(&session, "/edit 1 [[hang]]");
     editor.cancel(&session);
     assert_eq!(editor.finish(edit).result()["stopReason"], "cancelled");
-    // It waits until the branch of the cancelled one is given up.
+    // This edit waits until the branch of the cancelled one is dropped.
     let edit = editor.begin_prompt(&session, "/edit 1 two");
     let next = editor.begin_prompt(&session, "three");
     assert_eq!(said(&editor.finish(edit)), "echo: two");
@@ -123,7 +124,7 @@ fn an_edit_waits_until_a_cancelled_one_is_given_up() {
     assert_eq!(said(&editor.finish(edit)), "echo: four");
 }
 
-/// What helps is a command of the editor's own.
+/// The hint names a command that the editor has.
 #[test]
 fn what_cannot_be_done_names_what_can() {
     let home = Home::new();
@@ -305,12 +306,12 @@ fn a_change_of_the_history_by_another_client_is_told() {
             editor.until_said("echo: another");
         }
     }
-    // Another session of the same editor is not concerned by a fork.
+    // The fork must not affect the original session of the same editor.
     run(&home, &["fork", &session]);
     assert_eq!(said(&editor.prompt(&session, "four")), "echo: four");
 }
 
-/// Whether a prompt waits for the running turn, and is on disk.
+/// Whether a prompt is queued behind the running turn, and is on disk.
 fn has_queue(home: &Home, session: &str) -> bool {
     let shown = sessionctl(home, &["show", "--json", session]).output().unwrap();
     String::from_utf8_lossy(&shown.stdout).contains("queuedAt")
@@ -329,7 +330,8 @@ fn a_continuation_is_answered_at_the_end_of_its_turn() {
     let mut editor = Editor::start(&home);
     editor.on("session/load", &session, &home).result();
 
-    // The interrupted turn, and after it the prompt that waited, is another client's by now: no editor waits for its answer.
+    // The interrupted turn, and the prompt queued after it, no longer belong to this editor: no editor waits
+    // for their answers.
     let continued = editor.prompt(&session, "/continue");
     assert_eq!(said(&continued), format!("echo: {CONTINUE_PROMPT}"));
     assert_eq!(continued.texts("user_message_chunk"), [] as [&str; 0]);
@@ -351,7 +353,7 @@ fn a_continuation_can_be_cancelled() {
         daemon = home.start();
         editor = Editor::start(&home);
         editor.on("session/load", &session, &home).result();
-        // What was interrupted is settled with that; what waited is held.
+        // This prompt settles the interrupted turn; the queued prompt stays held.
         editor.prompt(&session, "one").result();
         let continued = editor.begin_prompt(&session, "/continue");
         editor.until_said("released");
@@ -365,7 +367,7 @@ fn a_continuation_can_be_cancelled() {
     }
 }
 
-/// A session whose turn ended with its daemon, which runs again.
+/// A restarted daemon, and a session whose turn was interrupted when the previous daemon was killed.
 fn interrupted(home: &Home) -> (Daemon<'_>, String) {
     let daemon = home.start();
     let (mut editor, session) = Editor::in_session(home);
@@ -389,7 +391,7 @@ fn a_continuation_is_called_off_before_it_is_sent() {
     assert_eq!(said(&editor.prompt(&session, "one")), "echo: one");
 }
 
-/// It must not cancel the turn that begins in its place.
+/// The cancellation must not end the turn that starts instead.
 #[test]
 fn a_continuation_that_is_called_off_leaves_the_turn_of_another_client_alone() {
     let (home, gate) = Gate::home();

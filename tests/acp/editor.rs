@@ -1,4 +1,4 @@
-//! An editor that knows nothing but lines.
+//! An editor that reads and writes JSON lines.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,51 +12,54 @@ use serde_json::{Value, json};
 
 use super::{DEADLINE, Home};
 
-/// A running `sessionctl acp`, and the editor in front of it. It is killed when this is dropped.
+/// A running `sessionctl acp` with this test as its editor. Dropping it kills the process.
 pub(super) struct Editor {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     errors: Option<JoinHandle<String>>,
-    /// The id of its next request.
+    /// The id of the next request.
     pub(super) next_id: u64,
-    /// The methods of its requests, by their ids.
+    /// The methods of the requests sent, by id.
     pub(super) methods: HashMap<u64, String>,
-    /// Every line that it received.
+    /// Every line received.
     pub(super) received: Vec<String>,
 }
 
-/// Looks again and again until it is so.
+/// Polls until the condition holds.
 #[track_caller]
 pub(super) fn eventually(mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !is_so() {
-        assert!(Instant::now() < end, "it is not so after {DEADLINE:?}");
+        assert!(
+            Instant::now() < end,
+            "the condition does not hold after {DEADLINE:?}"
+        );
     }
 }
 
-/// The answer to a request, and what came before it.
+/// The answer to a request, and the messages received before it.
 #[derive(Debug)]
 pub(super) struct Answered {
-    /// The message itself.
+    /// The answer itself.
     pub(super) answer: Value,
-    /// The messages before it, in order.
+    /// The messages before the answer, in order.
     pub(super) before: Vec<Value>,
 }
 
 impl Answered {
-    /// The result of a request that succeeded.
+    /// The result of a successful request.
     pub(super) fn result(&self) -> &Value {
         let result = self.answer.get("result");
         result.unwrap_or_else(|| panic!("{:#}", self.answer))
     }
 
-    /// The id of the session that it made or opened.
+    /// The id of the session that the request created or opened.
     pub(super) fn session_id(&self) -> String {
         self.result()["sessionId"].as_str().unwrap().to_owned()
     }
 
-    /// The code of the error of a request that failed.
+    /// The error code of a failed request.
     pub(super) fn code(&self) -> i64 {
         let code = self.answer["error"]["code"].as_i64();
         code.unwrap_or_else(|| panic!("{:#}", self.answer))
@@ -88,32 +91,32 @@ impl Answered {
             .collect()
     }
 
-    /// What the agent said before the answer.
+    /// The text of the agent's messages before the answer.
     pub(super) fn said(&self) -> String {
         self.texts("agent_message_chunk").concat()
     }
 }
 
 impl Editor {
-    /// Starts `sessionctl acp` and initializes it.
+    /// Starts `sessionctl acp` and initializes it without capabilities.
     pub(super) fn start(home: &Home) -> Self {
         Self::with(home, json!({}))
     }
 
-    /// The same, of an editor that can do this.
+    /// Starts `sessionctl acp` and initializes it with these capabilities.
     pub(super) fn with(home: &Home, capabilities: Value) -> Self {
         let params = json!({"clientCapabilities": capabilities});
         Self::initialized(&mut command(home, &[]), params).0
     }
 
-    /// The same, and a new session.
+    /// Starts `sessionctl acp` and creates a session.
     pub(super) fn in_session(home: &Home) -> (Self, String) {
         let mut editor = Self::start(home);
         let session = editor.new_session(home);
         (editor, session)
     }
 
-    /// Starts this command and initializes it with these parameters; also what the agent answers about itself.
+    /// Starts this command and initializes it with these parameters. Also returns the result of `initialize`.
     pub(super) fn initialized(command: &mut Command, mut params: Value) -> (Self, Value) {
         let mut editor = Self::spawn(command);
         params["protocolVersion"] = json!(1);
@@ -121,7 +124,7 @@ impl Editor {
         (editor, about)
     }
 
-    /// Starts this command and sends nothing.
+    /// Starts this command without sending anything.
     pub(super) fn spawn(command: &mut Command) -> Self {
         let command = command
             .stdin(Stdio::piped())
@@ -133,7 +136,7 @@ impl Editor {
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // The test may have ended.
+                // The test may already have ended.
                 let _unread = sender.send(line);
             }
         });
@@ -157,7 +160,7 @@ impl Editor {
         self.child.id()
     }
 
-    /// Sends a line as it is.
+    /// Sends a line unchanged.
     pub(super) fn line(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
@@ -168,7 +171,7 @@ impl Editor {
         self.line(&message.to_string());
     }
 
-    /// Sends a request.
+    /// Sends a request and returns its id.
     pub(super) fn begin(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -178,12 +181,12 @@ impl Editor {
         id
     }
 
-    /// The next message.
+    /// Waits for the next message.
     pub(super) fn next(&mut self) -> Value {
         serde_json::from_str(&self.next_line()).unwrap()
     }
 
-    /// The next message, byte for byte.
+    /// Waits for the next message and returns its bytes unchanged.
     pub(super) fn next_line(&mut self) -> String {
         let line = self.lines.recv_timeout(DEADLINE);
         let line = line.unwrap_or_else(|error| panic!("no message: {error}"));
@@ -191,7 +194,7 @@ impl Editor {
         line
     }
 
-    /// The messages up to the first that is as wanted, which is the last of them.
+    /// Returns the messages up to and including the first one that is wanted.
     pub(super) fn until(&mut self, mut wanted: impl FnMut(&Value) -> bool) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
@@ -209,12 +212,12 @@ impl Editor {
         self.until(|message| message["params"]["update"]["content"]["text"] == text);
     }
 
-    /// Waits for a request of the agent, and gives it.
+    /// Waits for a request of the agent with this method, and returns it.
     pub(super) fn until_asked(&mut self, method: &str) -> Value {
         self.until(|message| message["method"] == method).pop().unwrap()
     }
 
-    /// Waits until the agent asks for permission, and gives the question.
+    /// Waits until the agent asks for permission, and returns the request.
     pub(super) fn until_permission_asked(&mut self) -> Value {
         self.until_asked("session/request_permission")
     }
@@ -226,7 +229,7 @@ impl Editor {
         Answered { answer, before }
     }
 
-    /// A request and its answer.
+    /// Sends a request and waits for its answer.
     pub(super) fn call(&mut self, method: &str, params: Value) -> Answered {
         let id = self.begin(method, params);
         self.finish(id)
@@ -238,7 +241,7 @@ impl Editor {
         self.line(&message.to_string());
     }
 
-    /// Allows what the agent asks for.
+    /// Answers a permission request with "allow once".
     pub(super) fn allow(&mut self, question: &Value) {
         self.answer(
             question,
@@ -246,20 +249,20 @@ impl Editor {
         );
     }
 
-    /// Says that it cannot answer a request of the agent.
+    /// Answers a request of the agent with the error that the method is unknown.
     pub(super) fn refuse(&mut self, request: &Value) {
         let error = json!({"code": -32601, "message": "unknown method"});
         let message = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
         self.line(&message.to_string());
     }
 
-    /// A new session in the home's project: its id.
+    /// Creates a session in the home's project and returns its id.
     pub(super) fn new_session(&mut self, home: &Home) -> String {
         let params = json!({"cwd": home.project(), "mcpServers": []});
         self.call("session/new", params).session_id()
     }
 
-    /// A new session of this agent: its id.
+    /// Creates a session with this agent and returns its id.
     pub(super) fn new_session_of(&mut self, agent: &str, home: &Home) -> String {
         let meta = json!({"sessiond": {"agent": agent}});
         let params = json!({"cwd": home.project(), "mcpServers": [], "_meta": meta});
@@ -276,26 +279,26 @@ impl Editor {
         self.finish(id)
     }
 
-    /// Begins a turn that runs until it is cancelled.
+    /// Starts a turn that runs until it is cancelled.
     pub(super) fn begin_endless(&mut self, session: &str) -> u64 {
         let id = self.begin_prompt(session, "[[say begun]] [[hang]]");
         self.until_said("begun");
         id
     }
 
-    /// Sends a request that opens a session or is about one.
+    /// Sends a request that opens a session or refers to one.
     pub(super) fn begin_on(&mut self, method: &str, session: &str, home: &Home) -> u64 {
         let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
         self.begin(method, params)
     }
 
-    /// The same, and its answer.
+    /// Sends such a request and waits for its answer.
     pub(super) fn on(&mut self, method: &str, session: &str, home: &Home) -> Answered {
         let id = self.begin_on(method, session, home);
         self.finish(id)
     }
 
-    /// Sets the mode `plan` and the model `loop-2`, without waiting for the answers.
+    /// Sets the mode `plan` and the model `loop-2` without waiting for the answers.
     pub(super) fn begin_settings(&mut self, session: &str) -> [u64; 2] {
         let mode = json!({"sessionId": session, "modeId": "plan"});
         let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
@@ -305,7 +308,7 @@ impl Editor {
         ]
     }
 
-    /// The prompts of the history that the agent runs on.
+    /// The prompts of the history that the agent really has.
     pub(super) fn recalled(&mut self, session: &str) -> Vec<String> {
         let told = self.prompt(session, "[[recall]]").said();
         let turns: Vec<Value> = serde_json::from_str(&told).unwrap();
@@ -325,7 +328,7 @@ impl Editor {
         self.call("session/delete", json!({"sessionId": session}))
     }
 
-    /// Ends the input; gives how the process ended and what it wrote to standard error.
+    /// Closes the input. Returns the exit status and the stderr of the process.
     pub(super) fn end(mut self) -> (ExitStatus, String) {
         self.input = None;
         self.ended()
@@ -337,16 +340,16 @@ impl Editor {
         self.child.wait().unwrap();
     }
 
-    /// Waits for the end of the process.
+    /// Waits until the process ends. Returns its exit status and stderr.
     pub(super) fn ended(&mut self) -> (ExitStatus, String) {
-        // Its output ends with it.
+        // The output ends with the process.
         let end = loop {
             match self.lines.recv_timeout(DEADLINE) {
                 Ok(line) => self.received.push(line),
                 Err(end) => break end,
             }
         };
-        assert_eq!(end, RecvTimeoutError::Disconnected, "it does not end");
+        assert_eq!(end, RecvTimeoutError::Disconnected, "the process does not end");
         let said = self.errors.take().unwrap().join().unwrap();
         (self.child.wait().unwrap(), said)
     }
@@ -354,13 +357,13 @@ impl Editor {
 
 impl Drop for Editor {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have ended.
         let _ended = self.child.kill();
         let _status = self.child.wait();
     }
 }
 
-/// An editor at the socket itself, so that nothing in between reads for it.
+/// An editor connected directly to the socket, so that no process in between reads for it.
 pub(super) struct Stalled {
     pub(super) stream: UnixStream,
 }
@@ -372,7 +375,7 @@ impl Stalled {
         Self { stream }
     }
 
-    /// Opens a session, and reads no more than the answer.
+    /// Opens a session, and reads only up to the answer.
     pub(super) fn open(&mut self, session: &str, home: &Home) {
         let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "session/resume", "params": params});
@@ -386,20 +389,20 @@ impl Stalled {
         assert!(answer["result"].is_object(), "{answer}");
     }
 
-    /// What the daemon had written, up to the end of the connection.
+    /// Reads to the end of the connection. Returns the number of bytes.
     pub(super) fn rest(mut self) -> usize {
         self.stream.read_to_end(&mut Vec::new()).unwrap()
     }
 }
 
-/// `sessionctl acp` with an environment that names nothing but this home.
+/// `sessionctl acp` with an environment that refers only to this home.
 pub(super) fn command(home: &Home, arguments: &[&str]) -> Command {
     let mut command = sessionctl(home, &["acp"]);
     command.args(arguments);
     command
 }
 
-/// `sessionctl` with the same environment.
+/// `sessionctl` with an environment that refers only to this home.
 pub(super) fn sessionctl(home: &Home, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
     command
@@ -412,14 +415,14 @@ pub(super) fn sessionctl(home: &Home, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs `sessionctl`, which has to succeed.
+/// Runs `sessionctl`, which must succeed.
 pub(super) fn run(home: &Home, arguments: &[&str]) -> Output {
     let output = sessionctl(home, arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     output
 }
 
-/// The conversation of a session.
+/// Reads the conversation of a session.
 pub(super) fn show(home: &Home, session: &str) -> Value {
     let output = run(home, &["show", "--json", session]);
     let mut shown: Value = serde_json::from_slice(&output.stdout).unwrap();

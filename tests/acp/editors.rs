@@ -1,4 +1,5 @@
-//! What each editor sends, in its order, with its capabilities, ids and environment, and what it relies on.
+//! The messages of each known editor in its order, with its capabilities, ids and environment, and what the
+//! editor relies on.
 
 use std::process::Command;
 
@@ -9,10 +10,11 @@ use super::editor::{Answered, Editor, command};
 
 const COMMANDS: &str = "available_commands_update";
 
-/// Starts the agent as an editor does that has this name and these capabilities; also what the agent answers about itself.
+/// Starts the agent as an editor with this name and these capabilities. Also returns the result of
+/// `initialize`.
 fn start(mut command: Command, name: &str, capabilities: Value) -> (Editor, Value) {
     let mut editor = Editor::spawn(&mut command);
-    // As the SDKs count.
+    // The SDKs start at 0.
     editor.next_id = 0;
     let params = json!({
         "protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": {"name": name, "version": "1.0.0"},
@@ -23,7 +25,7 @@ fn start(mut command: Command, name: &str, capabilities: Value) -> (Editor, Valu
     (editor, about)
 }
 
-/// A new session, whose answer nothing precedes.
+/// Creates a session; nothing about it may be sent before the answer.
 fn new_session(editor: &mut Editor, home: &Home) -> String {
     let made = editor.call("session/new", json!({"cwd": home.project(), "mcpServers": []}));
     let session = made.result()["sessionId"].as_str().unwrap();
@@ -37,7 +39,7 @@ fn ended_well(answered: &Answered, said: &str) {
     assert_eq!(answered.said(), said);
 }
 
-/// Whether a value has a null anywhere.
+/// Whether a value contains a null anywhere.
 fn has_null(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -56,7 +58,8 @@ fn zed() {
         "session": {"configOptions": {"boolean": {}}}, "elicitation": {"form": {}, "url": {}},
         "_meta": {"terminal_output": true, "terminal-auth": true},
     });
-    // Mode and options at once, before any of the answers; each answer to an option is taken as the whole list.
+    // The editor sends mode and options without waiting for the answers; it takes the answer to an option as
+    // the complete list.
     let set_defaults = |editor: &mut Editor, session: &str| {
         let [mode, option] = editor.begin_settings(session);
         editor.finish(mode).result();
@@ -66,7 +69,7 @@ fn zed() {
     let (mut editor, _) = start(command(&home, &[]), "zed", capabilities.clone());
     let session = new_session(&mut editor, &home);
     set_defaults(&mut editor, &session);
-    // What was not announced by the end of the first turn cannot be typed.
+    // Commands that are not announced by the end of the first turn cannot be typed.
     editor.prompt(&session, "one").result();
     let announced = editor.received.iter().rfind(|line| line.contains(COMMANDS));
     assert!(announced.unwrap().contains("rewind"));
@@ -80,7 +83,7 @@ fn zed() {
     assert_eq!(
         loaded.kinds().last(),
         Some(&COMMANDS),
-        "after the answer they would be lost"
+        "the editor would ignore commands after the answer"
     );
     assert_eq!(
         loaded.texts("user_message_chunk"),
@@ -116,7 +119,7 @@ fn jetbrains() {
     let question = editor.until_permission_asked();
     editor.allow(&question);
     ended_well(&editor.finish(asking), "done");
-    // It cancels a request as such, and waits for its answer.
+    // The editor cancels the request itself, and waits for its answer.
     let hanging = editor.begin_endless(&session);
     editor.notify(
         "$/cancel_request",
@@ -124,7 +127,7 @@ fn jetbrains() {
     );
     assert_eq!(editor.finish(hanging).result()["stopReason"], "cancelled");
     assert_eq!(editor.call("session/prompt", json!({})).code(), -32602);
-    // A message with another id cannot be decoded there.
+    // The editor cannot decode ids of other types.
     for line in &editor.received {
         let message: Value = serde_json::from_str(line).unwrap();
         let id = message.get("id");
@@ -139,7 +142,7 @@ fn codecompanion() {
     let _daemon = home.start();
     let capabilities = json!({"fs": {"readTextFile": true, "writeTextFile": true}});
     let (mut editor, about) = start(command(&home, &[]), "CodeCompanion.nvim", capabilities.clone());
-    // It signs in with the first method, and has no connection if that fails.
+    // The editor signs in with the first method, and does not connect if that fails.
     if let Some(method) = about["authMethods"].get(0) {
         editor
             .call("authenticate", json!({"methodId": method["id"]}))
@@ -149,14 +152,15 @@ fn codecompanion() {
     let option = json!({"sessionId": session, "configId": "model", "value": "loop-2"});
     editor.call("session/set_config_option", option).result();
     ended_well(&editor.prompt(&session, "one"), "echo: one");
-    // A permission is never answered after a cancel.
+    // The editor never answers a permission request after a cancellation.
     let asking = editor.begin_prompt(&session, "[[ask may I]]");
     editor.until_permission_asked();
     editor.cancel(&session);
     assert_eq!(editor.finish(asking).result()["stopReason"], "cancelled");
     ended_well(&editor.prompt(&session, "two"), "echo: two");
     editor.kill();
-    // A load that failed would silently become a new session. What comes after its answer is not shown.
+    // If a load fails, the editor silently creates a new session. It does not show updates after the answer
+    // to a load.
     let (mut editor, _) = start(command(&home, &[]), "CodeCompanion.nvim", capabilities);
     let loaded = editor.on("session/load", &session, &home);
     loaded.result();
@@ -167,7 +171,7 @@ fn codecompanion() {
 fn agentic_and_avante() {
     let home = Home::new();
     let _daemon = home.start();
-    // PATH is the whole environment.
+    // PATH is the only environment variable.
     let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
     command.arg("--home").arg(home.path()).arg("acp");
     command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
@@ -177,12 +181,12 @@ fn agentic_and_avante() {
     assert_ne!(sessions[0], sessions[1]);
     let model = json!({"sessionId": sessions[0], "modelId": "loop-2"});
     editor.call("session/set_model", model).result();
-    // Prompts of several sessions at once; a session is left by a cancel alone.
+    // The editor sends prompts for several sessions at once, and leaves a session with only a cancellation.
     let hanging = editor.begin_endless(&sessions[0]);
     ended_well(&editor.prompt(&sessions[1], "one"), "echo: one");
     editor.cancel(&sessions[0]);
     assert_eq!(editor.finish(hanging).result()["stopReason"], "cancelled");
-    // It would never answer a request for a file.
+    // The editor would never answer a request for a file.
     let reading = editor.prompt(&sessions[1], r#"[[call fs/read_text_file {"path":"/a"}]]"#);
     assert!(reading.said().contains("-32601"), "{reading:?}");
     editor.kill();
@@ -195,7 +199,7 @@ fn agent_shell() {
     let capabilities = json!({"fs": {"readTextFile": true, "writeTextFile": true}});
     let (mut editor, _) = start(command(&home, &[]), "agent-shell", capabilities.clone());
     let session = new_session(&mut editor, &home);
-    // Blocks are drawn by the ids of their messages; its own prompt is not drawn again.
+    // The editor groups blocks by message id, and must not get its own prompt back.
     let ids = |answered: &Answered| -> Vec<String> {
         assert_eq!(answered.texts("user_message_chunk"), [] as [&str; 0]);
         let updates = answered.updates().into_iter();
@@ -213,7 +217,7 @@ fn agent_shell() {
         json!({"sessionId": session, "reason": "User cancelled"}),
     );
     assert_eq!(editor.finish(hanging).result()["stopReason"], "cancelled");
-    assert_eq!(editor.end().1, "", "it would be shown as an error");
+    assert_eq!(editor.end().1, "", "the editor would show this as an error");
 
     let (mut editor, _) = start(command(&home, &[]), "agent-shell", capabilities);
     let listed = editor.call("session/list", json!({"cwd": home.project()}));
@@ -230,7 +234,7 @@ fn agent_shell() {
 
 #[test]
 fn toad() {
-    /// A longer line ends its connection.
+    /// The editor closes the connection at a longer line.
     const LINE_BYTES: usize = 10 * 1024 * 1024;
     let home = Home::new();
     let _daemon = home.start();
@@ -274,7 +278,8 @@ fn acpx() {
     let (mut editor, _) = start(command(&home, &[]), "acpx", json!({}));
     let session = new_session(&mut editor, &home);
     assert!(editor.end().0.success());
-    // The first prompt comes in another process; where the session is lost, it silently makes another one.
+    // The first prompt comes from another process, which silently creates a new session if it cannot resume
+    // this one.
     let (mut editor, _) = start(command(&home, &[]), "acpx", json!({}));
     editor.on("session/resume", &session, &home).result();
     ended_well(&editor.prompt(&session, "one"), "echo: one");
@@ -301,14 +306,14 @@ fn clients_on_the_sdks() {
     let (mut editor, _) = start(variables, "sdk-client", json!({}));
     let session = new_session(&mut editor, &home);
     ended_well(&editor.prompt(&session, "one"), "echo: one");
-    // Python's sends no servers with a fork.
+    // The Python SDK sends no servers with a fork.
     let fork = editor.call(
         "session/fork",
         json!({"sessionId": session, "cwd": home.project()}),
     );
     let fork = fork.session_id();
     assert_ne!(fork, session);
-    // The client of TypeScript takes -32002 for done.
+    // The TypeScript client treats -32002 as success.
     for method in ["session/close", "session/delete", "session/close"] {
         let answer = editor.call(method, json!({"sessionId": fork})).answer;
         assert!(
@@ -316,7 +321,7 @@ fn clients_on_the_sdks() {
             "{answer}"
         );
     }
-    // The longest line of our own has many turns in it.
+    // The daemon's own longest line lists many turns.
     let long = "\u{1F600}".repeat(300);
     for _ in 0..90 {
         editor.prompt(&session, &long).result();

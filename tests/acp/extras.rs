@@ -1,16 +1,17 @@
-//! What the daemon adds to the protocol, and the private extensions of clients that every agent's sessions have here.
+//! What the daemon adds to the protocol, and private extensions of some clients, which it provides for the
+//! sessions of every agent.
 
 use serde_json::{Value, json};
 
 use super::Home;
 use super::editor::{Answered, Editor, command, run};
 
-/// The capabilities of a client that knows the daemon.
+/// The capabilities of a client that knows the daemon's extensions.
 fn app() -> Value {
     json!({"_meta": {"sessiond": {}}})
 }
 
-/// The newest checkpoint that `sessionctl` lists.
+/// The newest checkpoint in the list of `sessionctl`.
 fn newest_checkpoint(home: &Home, session: &str) -> Value {
     let output = run(home, &["checkpoints", "--json", session]);
     let page: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -22,7 +23,7 @@ fn said(answered: &Answered) -> String {
     answered.said()
 }
 
-/// The ids of the messages of the agent in a load.
+/// The ids of the agent's messages in a load.
 fn messages(home: &Home, session: &str) -> Vec<Value> {
     let loaded = Editor::start(home).on("session/load", session, home);
     let updates = loaded.updates().into_iter();
@@ -86,7 +87,7 @@ fn a_client_of_jetbrains_forks_at_a_message() {
     let ids = messages(&home, &session);
     let point = |point: Value| json!({"jetbrains": {"air": {"fork": point}}});
     let part = format!("{}:segment:2", ids[1].as_str().unwrap());
-    // The hash of "same".
+    // The SHA-256 hash of "same".
     let same = "sha256:0967115f2813a3541eaef77de9d9d5773f1c0c04314b0bbfe4ff3b3b1c55b5d5";
     for (place, turns) in [
         (json!({"version": 1, "messageId": ids[0]}), 1),
@@ -137,7 +138,7 @@ fn a_client_of_jetbrains_is_told_that_a_replay_has_ended() {
     );
 }
 
-/// Serde reads a struct from an array too.
+/// serde can also decode a struct from an array.
 #[test]
 fn an_array_is_no_object() {
     let home = Home::new();

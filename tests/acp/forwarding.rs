@@ -1,4 +1,4 @@
-//! The agent reads and writes the editor's files, and uses its terminals.
+//! The agent reads and writes files through the editor, and uses the editor's terminals.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::editor::{Editor, sessionctl};
 use super::recorder::Recorder;
 use crate::home::Home;
 
-/// An editor with files and terminals.
+/// An editor that offers files and terminals.
 fn capable(home: &Home) -> Editor {
     let files = json!({"readTextFile": true, "writeTextFile": true});
     Editor::with(home, json!({"fs": files, "terminal": true}))
@@ -14,7 +14,7 @@ fn capable(home: &Home) -> Editor {
 
 const READ: &str = r#"[[call fs/read_text_file {"path":"/a", "line":1e0}]]"#;
 
-/// What the agent said at the end of a turn.
+/// The agent's last message in a turn, as JSON.
 fn said(editor: &mut Editor, turn: u64) -> Value {
     let answered = editor.finish(turn);
     assert_eq!(answered.result()["stopReason"], "end_turn", "{answered:?}");
@@ -29,7 +29,7 @@ fn files_and_terminals_are_those_of_the_editor() {
     let mut editor = capable(&home);
     let session = editor.new_session(&home);
     let turn = editor.begin_prompt(&session, READ);
-    // Byte for byte but for the session, there and back.
+    // Requests and answers are forwarded byte for byte, except for the session's id.
     let asked = loop {
         let line = editor.next_line();
         if line.contains("fs/read_text_file") {
@@ -86,7 +86,7 @@ fn files_and_terminals_are_those_of_the_editor() {
         editor.answer(&asked, result.clone());
         assert_eq!(said(&mut editor, turn), result, "{method}");
     }
-    // It is released.
+    // The terminal has been released.
     let turn = editor.begin_prompt(&session, r#"[[call terminal/output {"terminalId":"t"}]]"#);
     assert_eq!(said(&mut editor, turn)["code"], -32603);
 }
@@ -122,7 +122,7 @@ fn requests_go_to_the_editor_that_runs_the_turn() {
         other.answer(&asked, json!({"content": "other"}));
         assert_eq!(said(&mut other, turn), json!({"content": "other"}));
     }
-    // A terminal belongs to the editor that made it, whoever runs the turn.
+    // A terminal belongs to the editor that created it, whichever client runs the turn.
     let turn = one.begin_prompt(&session, r#"[[call terminal/create {"command":"ls"}]]"#);
     let asked = one.until_asked("terminal/create");
     one.answer(&asked, json!({"terminalId": "t"}));
@@ -132,7 +132,7 @@ fn requests_go_to_the_editor_that_runs_the_turn() {
     one.answer(&asked, json!({"output": "", "truncated": false}));
     assert_eq!(said(&mut other, turn)["output"], "");
 
-    // Where the turn's own client has no files, another one's are used, or none.
+    // If the client that runs the turn offers no files, those of another client are used, or none.
     let sending = sessionctl(&home, &["send", "--json", &session, READ]);
     let sending = std::thread::spawn(move || { sending }.output().unwrap());
     let (first, second) = (&mut one, &mut other);
@@ -147,7 +147,7 @@ fn requests_go_to_the_editor_that_runs_the_turn() {
     assert!(sending.join().unwrap().status.success());
     first.close(&session).result();
     second.close(&session).result();
-    // The agent runs for the daemon then, which offers it neither files nor terminals.
+    // Now the agent runs for the daemon, which offers neither files nor terminals.
     let sent = sessionctl(&home, &["send", &session, READ]).output().unwrap();
     let printed = String::from_utf8_lossy(&sent.stdout);
     assert!(printed.contains("-32601"), "{sent:?}");
@@ -162,7 +162,7 @@ fn an_agent_waits_for_no_editor_that_has_left_or_closed_the_session() {
         let session = editor.new_session(&home);
         editor.begin_prompt(&session, READ);
         editor.until_asked("fs/read_text_file");
-        // It has no files, and sees what the agent was answered.
+        // The watcher offers no files, and sees the answer that the agent received.
         let mut watcher = Editor::start(&home);
         watcher.on("session/resume", &session, &home).result();
         leave(editor);
@@ -194,7 +194,7 @@ fn a_cancelled_turn_withdraws_its_requests() {
     let mut withdrawn = cancelled.before.iter();
     let withdrawn = withdrawn.find(|message| message["method"] == "$/cancel_request");
     assert_eq!(withdrawn.unwrap()["params"]["requestId"], asked["id"]);
-    // A late answer does no harm.
+    // A late answer is ignored.
     editor.answer(&asked, json!({"content": "late"}));
     let turn = editor.begin_prompt(&session, READ);
     let asked = editor.until_asked("fs/read_text_file");

@@ -1,4 +1,4 @@
-//! What the agent itself answers to `initialize`, and signing in and out.
+//! The agent's own part of the answer to `initialize`, and signing in and out.
 
 use std::fs;
 
@@ -11,7 +11,8 @@ use super::recorder::Recorder;
 use crate::home::wait_for_end;
 use crate::scripted;
 
-/// The answer to `initialize` of an editor with these capabilities, behind `sessionctl acp` with these arguments.
+/// Initializes `sessionctl acp` with these arguments as an editor with these capabilities. Also returns the
+/// answer.
 fn initialized(home: &Home, arguments: &[&str], capabilities: Value) -> (Editor, Value) {
     let params = json!({"clientCapabilities": capabilities});
     Editor::initialized(&mut command(home, arguments), params)
@@ -122,13 +123,13 @@ fn the_agent_gets_the_arguments_of_its_editor() {
     let (mut editor, _) = initialized(&home, &["--", "--extra", "one two"], json!({}));
     let session = editor.new_session(&home);
     assert_eq!(recorder.arguments(), ["configured --extra one two"]);
-    // Those of another editor are others, and so is its process.
+    // An editor with other arguments gets its own process.
     let (mut other, _) = initialized(&home, &[], json!({}));
     other.on("session/resume", &session, &home).result();
     let mut arguments = recorder.arguments();
     arguments.sort();
     assert_eq!(arguments, ["configured", "configured --extra one two"]);
-    // Nor has another agent any use for them.
+    // The arguments are not used for other agents.
     let session = editor.new_session_of("loopback", &home);
     assert_eq!(
         editor.prompt(&session, "hello").texts("agent_message_chunk"),
@@ -145,7 +146,7 @@ fn an_upgraded_agent_is_asked_again() {
     assert_eq!(about["authMethods"], json!([]));
     for (process, line) in home.processes() {
         if line.contains("recorded-agent") || line.contains("loopback-agent") {
-            // One that the others fed may have ended.
+            // A process of the pipeline may already have ended together with the others.
             let _ended = kill_process(Pid::from_raw(process.try_into().unwrap()).unwrap(), Signal::KILL);
             wait_for_end(process);
         }
@@ -157,14 +158,14 @@ fn an_upgraded_agent_is_asked_again() {
         r#"|"authMethods":[{"id":"new","name":"New"}]|"#,
     );
     fs::write(&program, upgraded).unwrap();
-    // The daemon may not have seen its end.
+    // The daemon may not have noticed yet that the old process has ended.
     eventually(|| {
         let (_editor, about) = initialized(&home, &[], json!({}));
         about["authMethods"][0]["id"] == "new"
     });
 }
 
-/// Their methods name no session, so they would reach no agent.
+/// The methods of these capabilities name no session, so the daemon could not forward them to an agent.
 #[test]
 fn what_cannot_reach_an_agent_is_not_offered() {
     let offered = r#"{"auth":{"logout":{"n":1.50},"status":{}},"mcpCapabilities":{"acp":true,"sse":true},"providers":{},"x":1E+2}"#;

@@ -1,4 +1,4 @@
-//! What is answered to each line, whatever it is.
+//! Every line gets the answer that the protocol requires.
 
 use serde_json::json;
 
@@ -24,7 +24,11 @@ fn the_handshake_answers_the_version_that_is_spoken() {
         assert_eq!(result["agentInfo"]["name"], "sessiond");
         assert!(result["agentInfo"]["version"].is_string());
     }
-    assert_eq!(home.agents().len(), 1, "only the agent knows its sign-in methods");
+    assert_eq!(
+        home.agents().len(),
+        1,
+        "exactly one agent must be started, to ask for its sign-in methods"
+    );
 }
 
 #[test]
@@ -61,7 +65,7 @@ fn ids_come_back_byte_for_byte_and_garbage_is_answered() {
         (&answer["id"], &answer["error"]["code"]),
         (&json!(5), &json!(-32600))
     );
-    // Neither a notification nor an answer that nobody waits for is answered.
+    // Notifications, and answers to unknown requests, are not answered.
     editor.notify("some/thing", json!({}));
     editor.notify("session/cancel", json!({"sessionId": "none"}));
     editor.notify("$/cancel_request", json!({"requestId": 7}));
@@ -101,7 +105,7 @@ fn unknown_sessions_and_methods_have_their_codes() {
             assert_eq!(answered.result(), &json!({}), "{method} {id:?}");
         }
     }
-    // An agent's parser would refuse the line without naming the request, which would then stay open.
+    // The agent's parser would reject this line without naming the request, which would then stay open.
     let nested = (0..120).fold(json!({}), |nested, _| json!({"in": nested}));
     let nested = json!([{"type": "text", "text": "one", "_meta": nested}]);
     for (method, params, code) in [
@@ -133,7 +137,11 @@ fn unknown_sessions_and_methods_have_their_codes() {
         );
     }
     let listed = editor.call("session/list", json!({}));
-    assert_eq!(listed.result(), &json!({"sessions": []}), "nothing was left");
+    assert_eq!(
+        listed.result(),
+        &json!({"sessions": []}),
+        "a refused request has created a session"
+    );
 }
 
 #[test]

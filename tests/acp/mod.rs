@@ -1,6 +1,7 @@
-//! The daemon as an editor sees it: `sessionctl acp` as a process of its own, spoken to in lines, with the built-in agent behind it.
+//! The daemon as an editor sees it: `sessionctl acp` as a separate process, with the built-in agent as its
+//! agent.
 //!
-//! What is waited for is a message or the end of a process, never a time.
+//! Tests wait for messages or for the end of a process, never for a time to pass.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

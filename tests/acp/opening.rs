@@ -1,4 +1,4 @@
-//! New, load, resume, fork, list, close and delete.
+//! Creating, loading, resuming, forking, listing, closing and deleting sessions.
 
 use std::fs;
 
@@ -11,14 +11,14 @@ use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
 
-/// The kind of updates with which commands are announced.
+/// The kind of the update that announces commands.
 const COMMANDS: &str = "available_commands_update";
 
 fn is_update(message: &Value, kind: &str) -> bool {
     message["params"]["update"]["sessionUpdate"] == kind
 }
 
-/// The history of this session in a new process, which has to come before the answer as a whole.
+/// Loads a session in a new process. The whole history must come before the answer.
 fn loaded(home: &Home, session: &str) -> Answered {
     let mut editor = Editor::start(home);
     let answered = editor.on("session/load", session, home);
@@ -35,7 +35,7 @@ fn loaded(home: &Home, session: &str) -> Answered {
     assert_eq!(answered.result()["sessionId"], session);
     assert_eq!(answered.result()["modes"]["currentModeId"], "default");
     assert_eq!(answered.result()["configOptions"][0]["id"], "model");
-    // Nothing follows the answer but the commands of an agent that took long to report them.
+    // After the answer only the commands may follow, if the agent was slow to report them.
     let were_reported = last.to_string().contains("[[recall]]");
     let mut next = editor.call("session/list", json!({})).before;
     next.retain(|message| were_reported || !is_update(message, COMMANDS));
@@ -78,7 +78,7 @@ fn a_load_replays_the_whole_history_before_its_answer() {
     let kinds = first.kinds();
     assert!(kinds.windows(2).any(|pair| pair == tools), "{kinds:?}");
     drop(daemon);
-    // The ids of the messages are the same at each load, whatever became of daemon and agent.
+    // Each load sends the same message ids, even with another daemon and agent process.
     let _daemon = home.start();
     let again = loaded(&home, &session);
     let history = |loaded: &Answered| {
@@ -139,7 +139,7 @@ fn sessions_are_listed_forked_and_deleted() {
     assert_eq!(both, expected);
     assert_eq!(listed(json!({})).len(), 3);
 
-    // The beginning of an id names no session.
+    // A prefix of an id is not accepted.
     editor
         .call("session/delete", json!({"sessionId": &session[..8]}))
         .result();
@@ -151,13 +151,13 @@ fn sessions_are_listed_forked_and_deleted() {
     assert_eq!(
         left.len(),
         1,
-        "{left:?}: neither the session nor its transcript is listed any more"
+        "{left:?}: the session or its transcript is still listed"
     );
     assert_eq!(left[0]["sessionId"], branch.as_str());
     assert_eq!(editor.on("session/load", &session, &home).code(), -32002);
 }
 
-/// A home whose agent has a transcript of one turn that another program made, and the session's id.
+/// A home whose agent has a transcript with one turn, made by another program, and the session's id.
 fn home_with_foreign_transcript(made: &Home) -> (Home, String) {
     let transcript = {
         let _daemon = made.start();
@@ -172,14 +172,14 @@ fn home_with_foreign_transcript(made: &Home) -> (Home, String) {
     std::fs::create_dir_all(&folder).unwrap();
     let id = transcript.file_stem().unwrap().to_str().unwrap().to_owned();
     std::fs::copy(&transcript, folder.join(transcript.file_name().unwrap())).unwrap();
-    // Nobody said anything in this one.
+    // A transcript without any message.
     let silent = folder.join("259807c8-0119-4ff3-a1d5-4bc6b18433cd.jsonl");
     std::fs::write(
         silent,
         "{\"type\":\"summary\",\"summary\":\"x\",\"leafUuid\":\"u\"}\n",
     )
     .unwrap();
-    // In this one, only the agent's own command was given.
+    // A transcript that contains only a command of the agent.
     let cleared = json!({
         "type": "user", "uuid": "u", "cwd": home.project(),
         "message": {"role": "user", "content": "<command-name>/clear</command-name>"},
@@ -195,12 +195,12 @@ fn a_transcript_that_was_made_elsewhere_is_listed_and_loaded() {
     let (home, id) = home_with_foreign_transcript(&made);
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
-    // A method that the protocol does not name makes no conversation of it.
+    // A method that the protocol does not define does not adopt the transcript as a conversation.
     assert_eq!(editor.call("_unnamed", json!({"sessionId": id})).code(), -32002);
     let listed = editor.call("session/list", json!({}));
     let listed = listed.result()["sessions"].as_array().unwrap();
     assert_eq!((listed.len(), &listed[0]["sessionId"]), (1, &json!(id)));
-    // It goes by the id that the editor used.
+    // The session keeps the id that the editor used.
     let answered = loaded(&home, &id);
     assert_eq!(answered.texts("agent_message_chunk"), ["echo: from elsewhere"]);
 }
@@ -239,7 +239,7 @@ fn requests_behind_a_load_wait_for_it() {
     assert!(said.contains("loop-2") && said.contains("plan"), "{said}");
 }
 
-/// The prompt has the session reopened, and the settings come before that is done.
+/// The prompt makes the daemon reopen the session, and the settings arrive before it is open.
 #[test]
 fn settings_wait_while_a_session_is_reopened() {
     let (home, gate) = Gate::home();
@@ -291,7 +291,7 @@ fn a_daemon_that_stops_ends_a_load() {
     );
 }
 
-/// The first turn had no reply, so that nothing stands between the two prompts.
+/// The first turn has no reply, so the two prompts follow each other directly.
 #[test]
 fn a_running_turn_is_replayed_once() {
     let home = Home::new();
@@ -324,7 +324,7 @@ fn nothing_of_one_editors_session_reaches_another() {
     let session = one.new_session(&home);
     one.prompt(&session, "secret").result();
     assert_eq!(other.close(&session).before, [] as [Value; 0]);
-    // Once it has opened the session, it sees what the first one says.
+    // An editor that has opened the session sees the updates of its turns.
     other.on("session/resume", &session, &home).result();
     let running = one.begin_prompt(&session, "again");
     other.until_said("again");
@@ -333,7 +333,7 @@ fn nothing_of_one_editors_session_reaches_another() {
     assert_eq!(
         answered.texts("user_message_chunk"),
         [] as [&str; 0],
-        "its own prompt is not shown to it"
+        "the editor's own prompt was sent back to it"
     );
 }
 
@@ -421,7 +421,8 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
         let server = server_named(name);
         load(&mut editor, method, json!([server]), json!([folder]));
         assert_eq!(last_opened(), (json!([server]), json!([folder])), "{method}");
-        // The same ones leave it as it is, and so do none: every editor has to send a list of servers.
+        // The same servers again change nothing, and neither does an empty list, because every editor must
+        // send a list.
         let lines = recorder.all_lines().len();
         load(&mut editor, method, json!([server]), json!([folder]));
         load(&mut editor, method, json!([]), json!([]));
@@ -431,7 +432,7 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
     load(&mut editor, "session/load", json!([]), json!([]));
     assert_eq!(last_opened(), (json!([server_named("others")]), json!([folder])));
 
-    // During a turn, the editor gets a message instead.
+    // During a turn the servers cannot be changed, and the editor gets a message instead.
     let turn = editor.begin_prompt(&session, "[[ask may I]]");
     let asked = editor.until_permission_asked();
     let mut other = Editor::start(&home);
@@ -446,7 +447,8 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
     editor.finish(turn).result();
 }
 
-/// What an agent sends about a session before its answer to the request that opens it belongs to that session.
+/// If the agent sends something about a session before it answers the request that opens it, the editor gets
+/// it after the answer.
 #[test]
 fn what_comes_before_the_agents_answer_follows_the_answer_to_the_editor() {
     let able = r#"{"loadSession":false,"sessionCapabilities":{"close":{},"resume":{}}}"#;
@@ -493,7 +495,7 @@ fn what_comes_before_the_agents_answer_follows_the_answer_to_the_editor() {
         opened.result();
         let replayed = |message: &Value| {
             let update = &message["params"]["update"];
-            // The agent keeps no transcript.
+            // The agent has no transcript to replay.
             let text = update["content"]["text"].as_str().unwrap_or_default();
             text.starts_with("The history cannot be shown")
         };

@@ -1,4 +1,4 @@
-//! Options of a session that not every editor can show.
+//! Session options that some editors cannot show.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,8 @@ use super::editor::{Editor, run};
 use crate::home::Home;
 use crate::scripted;
 
-/// Some editors read a list with a boolean option as none, so only those that advertise it are sent one.
+/// Some editors ignore a whole list that contains a boolean option. Only editors that advertise boolean
+/// options get them.
 #[test]
 fn a_boolean_option_is_sent_to_editors_that_advertise_it() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -37,7 +38,7 @@ fn a_boolean_option_is_sent_to_editors_that_advertise_it() {
     assert_eq!(
         set.result()["configOptions"],
         json!([changed, tone]),
-        "the whole list"
+        "the answer does not have the whole list"
     );
     let heard = scripted::heard(&home, "scripted");
     let heard = heard
@@ -68,7 +69,8 @@ fn a_boolean_option_is_sent_to_editors_that_advertise_it() {
     assert_eq!(ids(&loaded.result()["configOptions"]), ["quiet", "tone"]);
 }
 
-/// What the agent would refuse must not be stored: every later prompt would fail, and no editor can take it back.
+/// A setting that the agent would refuse must not be stored: every later prompt would fail, and no editor
+/// could undo it.
 #[test]
 fn a_setting_of_a_session_that_is_closed_in_its_agent_is_checked_by_the_agent() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What the protocol does not name passes between editor and agent byte for byte.
+//! What the protocol does not define is forwarded unchanged between editor and agent.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use super::recorder::Recorder;
 use crate::home::Home;
 use crate::scripted;
 
-/// Members that no version of the protocol names, in an order and with numbers that a decoder would change.
+/// Members that no version of the protocol defines, in an order and with numbers that a decoder would change.
 const UNNAMED: &str = r#""_meta":{"z":1.50,"a":9007199254740993},"of tomorrow":[1E+2]"#;
 
-/// Whether a line has them; to `_meta` the daemon adds members of its own.
+/// Whether a line contains them. Searched in parts, because the daemon adds its own members to `_meta`.
 fn has_unnamed(line: &str) -> bool {
     [r#""z":1.50,"a":9007199254740993"#, r#""of tomorrow":[1E+2]"#]
         .iter()
@@ -36,10 +36,10 @@ fn unnamed_parameters_reach_the_agent() {
     };
     editor.line(&prompt(802, "one", UNNAMED));
     editor.finish(802).result();
-    // What is meant for the daemon is not the agent's.
+    // Members addressed to the daemon are not forwarded to the agent.
     editor.line(&prompt(803, "two", r#""_meta":{"sessiond":{}},"tomorrow":1.0"#));
     editor.finish(803).result();
-    // A session that is opened again is opened as it was.
+    // Reopening a session repeats the parameters with which it was opened.
     run(&home, &["close", &session]);
     editor.prompt(&session, "three").result();
 
@@ -83,7 +83,7 @@ fn unnamed_members_of_answers_reach_the_editor() {
     assert!(has_unnamed(ended), "{ended}");
 }
 
-/// An edit by a command keeps what is attached to it.
+/// An edit by command keeps the attachments of the prompt.
 #[test]
 fn what_is_attached_to_an_edit_reaches_the_agent() {
     let home = Home::new();
@@ -137,7 +137,7 @@ fn unnamed_members_of_the_handshake_pass_both_ways() {
         assert!(has_unnamed(line), "{line}");
     }
 
-    // Who says something else about itself has a process of its own.
+    // An editor that describes itself differently gets its own process.
     Editor::start(&home).new_session(&home);
     assert_eq!(recorder.processes(), 2);
 }
@@ -215,7 +215,7 @@ fn unnamed_methods_of_the_agent_reach_the_editor() {
     one.finish(turn).result();
     let heard = scripted::heard_lines(&home, "scripted").join("\n");
     assert!(heard.contains(r#""id":"r","result":{ "n":1.50 }}"#), "{heard}");
-    // Only the editor that runs the turn is asked.
+    // Only the editor that runs the turn gets the request.
     other.prompt(&session, &scripted::chunk("next")).result();
     assert!(
         !other
@@ -238,7 +238,7 @@ fn unnamed_methods_of_the_editor_reach_the_agent() {
     editor.line(&message(r#""id":801,"method":"_echo""#, &session));
     editor.finish(801);
     let echoed = editor.received.last().unwrap();
-    // The agent has its own id of the session.
+    // The daemon replaces the session's id by the agent's.
     let (before, after) = (r#""result":{"n":1E+2,"sessionId":"s"#, r#","_meta":{"z":1.50}}}"#);
     assert!(echoed.contains(before) && echoed.ends_with(after), "{echoed}");
     editor.line(&message(r#""id":802,"method":"session/of_tomorrow""#, &session));
@@ -274,7 +274,7 @@ fn unnamed_requests_about_a_session_that_the_editor_has_not_open_are_refused() {
     let params = json!({ "sessionId": session });
     other.notify("_x/told", params.clone());
     assert_eq!(other.call("_echo", params.clone()).code(), -32002);
-    // A process that has ended is no closed session.
+    // A session whose agent process has ended is still open for its editor.
     run(&home, &["close", &session]);
     one.call("_echo", params.clone()).result();
     one.close(&session).result();
@@ -283,7 +283,7 @@ fn unnamed_requests_about_a_session_that_the_editor_has_not_open_are_refused() {
     assert!(!heard.iter().any(|message| message["method"] == "_x/told"));
 }
 
-/// As many as may be in flight at an agent.
+/// Sends as many requests as may be in flight at an agent.
 #[test]
 fn cancelled_requests_that_the_agent_never_answers_leave_room_for_others() {
     const IN_FLIGHT: usize = 4_096;
@@ -329,7 +329,7 @@ fn unnamed_parameters_of_settings_and_cancellations_reach_the_agent() {
         r#"{{"jsonrpc":"2.0","method":"session/cancel","params":{{"sessionId":"{session}",{UNNAMED}}}}}"#
     ));
     assert_eq!(editor.finish(turn).result()["stopReason"], "cancelled");
-    // They are those of that request only.
+    // The unknown parameters belong to one request only.
     let mode = json!({"sessionId": session, "modeId": "default"});
     editor.call("session/set_mode", mode).result();
     editor.line(&format!(
@@ -349,7 +349,7 @@ fn unnamed_parameters_of_settings_and_cancellations_reach_the_agent() {
     }
 }
 
-/// An editor may not know such a request, and never answer it.
+/// An editor may not know such a request, and may never answer it.
 #[test]
 fn an_unnamed_request_of_the_agent_is_answered_at_the_end_of_its_turn_at_the_latest() {
     let home = Home::with_config(&scripted::configured("scripted", None));

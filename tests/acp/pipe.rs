@@ -1,4 +1,4 @@
-//! The process in between: it may be killed, and so may the daemon.
+//! `sessionctl acp`, the process between editor and daemon: what happens if it or the daemon is killed.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,7 +21,7 @@ fn a_killed_editor_loses_nothing_of_its_turn() {
     editor.begin_prompt(&session, "[[say begun]] [[ask may I]] [[say ended]]");
     editor.until_said("begun");
     editor.kill();
-    // The next one sees the turn so far, and is asked.
+    // The next editor gets the turn so far, and the open question.
     let mut editor = Editor::start(&home);
     let replayed = editor.on("session/load", &session, &home);
     let prompts = replayed.texts("user_message_chunk");
@@ -48,7 +48,7 @@ fn a_killed_daemon_loses_no_history_and_no_id() {
     );
     editor.finish(cancelled);
     daemon.kill();
-    // What it had not answered is answered, and nothing twice.
+    // The open request is answered with an error, and nothing is answered twice.
     assert_eq!(editor.finish(prompt).code(), -32603);
     let answered = editor.received.len();
     let (status, said) = editor.ended();
@@ -72,7 +72,7 @@ fn a_killed_daemon_loses_no_history_and_no_id() {
     );
 }
 
-/// The processes above this one, from its parent to the first of the system.
+/// The ancestors of a process, from its parent up to pid 1.
 #[cfg(target_os = "linux")]
 fn ancestors(pid: u64) -> Vec<u64> {
     let parent = |pid: &u64| {
@@ -114,7 +114,7 @@ fn a_removed_socket_is_bound_again() {
     let _daemon = home.start();
     let socket = home.path().join("run/acp.sock");
     fs::remove_file(&socket).unwrap();
-    // It waits for the new one.
+    // The new process waits until the daemon has created the socket again.
     let mut editor = Editor::start(&home);
     editor.new_session(&home);
     assert!(socket.exists());
@@ -130,7 +130,7 @@ fn the_agent_is_chosen_on_the_command_line() {
     let session = editor.new_session(&home);
     let shown = show(&home, &session);
     assert_eq!(shown["agent"], "second");
-    // Only its sessions are listed, also where its transcripts cannot be.
+    // Only sessions of this agent are listed, also for an agent whose transcripts cannot be listed.
     for (agent, sessions) in [("second", 1), ("loopback", 0), ("silent", 0)] {
         let mut editor = Editor::spawn(&mut command(&home, &["--agent", agent]));
         let listed = editor.call("session/list", json!({"cwd": home.project()}));
@@ -145,10 +145,10 @@ fn the_agent_is_chosen_on_the_command_line() {
     assert_eq!(made.code(), -32602);
 }
 
-/// Both daemons have the runtime folder of the user, and each its own data.
+/// Both daemons use the user's runtime folder, but each has its own data.
 #[test]
 fn the_editors_of_two_daemons_do_not_meet() {
-    // Private, as its makers have it.
+    // The folder has mode 0700, as a runtime folder must have.
     let runtime = tempfile::Builder::new().prefix("sb").tempdir().unwrap();
     let (home, other) = (Home::new(), Home::new());
     let of = |command: &mut Command, home: &Home| {
@@ -202,7 +202,7 @@ fn the_connections_of_both_sockets_have_one_limit() {
     let _daemon = home.start();
     let answer = |socket: PathBuf| {
         let mut stream = UnixStream::connect(socket).unwrap();
-        // One that is refused may be closed already.
+        // A refused connection may already be closed.
         let _sent = stream.write_all(b"garbage\n");
         let (mut stream, mut line) = (BufReader::new(stream), String::new());
         stream.read_line(&mut line).unwrap();

@@ -1,4 +1,4 @@
-//! What agents are sent about the editor, and which editors share a process of an agent.
+//! What the agent learns about the editor, and which editors share an agent process.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::editor::{Editor, command, run};
 use super::recorder::Recorder;
 use crate::home::Home;
 
-/// An editor of this name, which can show questions.
+/// An editor with this name that can show forms and open pages.
 fn editor(home: &Home, name: &str) -> Editor {
     let capabilities = json!({"elicitation": {"form": {}, "url": {}}});
     let info = json!({"name": name, "version": "1"});
@@ -38,7 +38,8 @@ fn capabilities_and_name_of_an_editor_reach_the_agent_byte_for_byte() {
         assert!(sent.contains(&part), "{sent}");
     }
 
-    // What it cannot show is kept for other clients, and so are the questions of the agent.
+    // The daemon advertises elicitations even if this editor cannot show them, because other clients can
+    // answer them.
     let info = json!({"name": "plain", "version": "1"});
     let params = json!({"clientCapabilities": {"terminal": true}, "clientInfo": info});
     let (mut editor, _) = Editor::initialized(&mut command(&home, &[]), params);
@@ -66,7 +67,7 @@ fn only_editors_with_equal_names_and_capabilities_share_a_process() {
     assert_eq!(recorder.prompts_for("sessiond"), ["from the terminal"]);
 }
 
-/// It may be another one for each connection, such as a trace.
+/// `_meta` may differ with each connection, for example for tracing.
 #[test]
 fn the_meta_of_an_editor_does_not_decide_who_shares_a_process() {
     let home = Home::new();
@@ -107,7 +108,8 @@ fn a_session_runs_for_the_editor_that_opened_it_last() {
     one.prompt(&session, "first").result();
     let mut other = editor(&home, "other");
     other.on("session/load", &session, &home).result();
-    // No other process has it any more, and it stays where it is for those who only use it.
+    // The session has moved to the other editor's process. Clients that only use the session do not move it
+    // back.
     let id = one.begin_prompt(&session, "second");
     let said = one.finish(id);
     assert_eq!(said.texts("agent_message_chunk"), ["echo: second"]);
@@ -115,7 +117,7 @@ fn a_session_runs_for_the_editor_that_opened_it_last() {
     assert_eq!(recorder.prompts_for("one"), ["first"]);
     assert_eq!(recorder.prompts_for("other"), ["second", "third"]);
 
-    // A branch runs for the editor that made it.
+    // A fork runs for the editor that requested it.
     let mut last = editor(&home, "last");
     let branch = last.on("session/fork", &session, &home);
     let branch = branch.session_id();

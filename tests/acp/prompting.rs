@@ -70,7 +70,7 @@ fn the_first_answer_to_a_question_wins() {
         json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": asked["id"]}});
     assert_eq!(answered.before.first(), Some(&withdrawn));
     assert_eq!(answered.texts("agent_message_chunk"), ["done"]);
-    // An answer that comes too late does no harm.
+    // A late answer is ignored.
     editor.answer(
         &asked,
         json!({"outcome": {"outcome": "selected", "optionId": "reject_once"}}),
@@ -183,7 +183,7 @@ fn other_failures_are_errors() {
                 .is_some_and(|words| !words.is_empty())
         );
     }
-    // The session is as good as before.
+    // The session remains usable.
     assert_eq!(
         editor.prompt(&session, "next").texts("agent_message_chunk"),
         ["echo: next"]
@@ -214,7 +214,7 @@ fn what_a_reopening_lost_is_a_notice_where_the_editor_shows_them() {
         let shown = show(&home, &session);
         let transcript = home.transcript(shown["head"].as_str().unwrap()).unwrap();
         daemon.kill();
-        // As after a loss of power.
+        // Simulates a power loss that cut off the last turn.
         let whole = fs::read_to_string(&transcript).unwrap();
         let left = whole.lines().take_while(|line| !line.contains("two"));
         let left: String = left.map(|line| format!("{line}\n")).collect();
@@ -259,7 +259,7 @@ fn an_error_of_the_agent_keeps_its_code_and_data() {
         let line = editor.received.last().unwrap();
         assert!(line.contains(&format!(r#""error":{error}"#)), "{line}");
     }
-    // What has no data says what kind of failure it was.
+    // An error without data gets the kind of the failure as data.
     let error = json!({"code": -32603, "message": "it broke"});
     let refusal = format!(r#"{{"jsonrpc":"2.0","id":$P,"error":{error}}}"#);
     let ended = editor.prompt(&session, &refusal);
@@ -267,7 +267,7 @@ fn an_error_of_the_agent_keeps_its_code_and_data() {
     assert_eq!(ended.answer["error"]["data"]["kind"], "unknown");
 }
 
-/// Its text says what may have happened, and not that the agent was too fast.
+/// The text must name the possible causes, and must not say that the agent was too fast.
 #[test]
 fn an_update_that_is_nested_too_deeply_is_reported_as_missing() {
     let home = Home::with_config(&scripted::configured("scripted", None));

@@ -1,4 +1,4 @@
-//! Questions of the agent, and what is no answer to them.
+//! Questions of the agent, and messages that do not answer them.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn able() -> Value {
     json!({"elicitation": {"form": {}, "url": {}}})
 }
 
-/// The script of an agent that asks this under the id `e`, and waits for the answer.
+/// A script of an agent that asks this question with the id `e` and waits for the answer.
 fn question(members: &Value) -> String {
     let mut params = members.clone();
     params["sessionId"] = json!("$S");
@@ -79,7 +79,7 @@ fn the_end_of_a_visit_is_reported_to_the_editor_that_opened_the_page() {
         .iter()
         .filter(|message| message["method"] == "elicitation/complete");
     assert_eq!(reports.collect::<Vec<_>>(), [&completed("page-1")]);
-    // An editor that cannot open it learns how to answer, and of no page.
+    // An editor that cannot open pages gets the command that answers the question, and no completion.
     let seen = other.until(|message| message["params"]["update"]["content"]["text"] == "done");
     let is_told = |message: &Value| {
         let text = message["params"]["update"]["content"]["text"].as_str();
@@ -129,7 +129,7 @@ fn an_answer_is_not_answered_whatever_it_is() {
             messages.iter().all(|message| message["error"].is_null()),
             "{messages:?}"
         );
-        // Nor is one to a question that was withdrawn.
+        // An answer to a withdrawn question gets no answer either.
         run(&home, &["answer", &session, "allow"]);
         assert_eq!(editor.finish(prompt).texts("agent_message_chunk"), ["done"]);
         editor.line(&format!(r#"{{"jsonrpc":"2.0","id":{},{rest}}}"#, asked["id"]));
@@ -185,7 +185,7 @@ fn a_question_that_was_never_sent_is_not_withdrawn() {
     one.finish(turn).result();
 }
 
-/// The oldest ones are forgotten: an agent may never report the end of a visit.
+/// The daemon remembers a limited number of visits, because an agent may never report their end.
 #[test]
 fn the_ends_of_the_newest_visits_are_reported() {
     const REMEMBERED: usize = 64;
@@ -224,7 +224,7 @@ fn the_ends_of_the_newest_visits_are_reported() {
     assert_eq!(reported, pages.skip(1).map(id).collect::<Vec<_>>());
 }
 
-/// It is not asked again: an editor that allows things unasked would start a turn.
+/// The question is not asked again: an editor that allows requests automatically would start a turn.
 #[test]
 fn a_question_that_outlives_its_agent_is_shown_with_the_command_that_answers_it() {
     let home = Home::new();
@@ -264,7 +264,7 @@ fn a_question_that_outlives_its_agent_is_shown_with_the_command_that_answers_it(
     assert!(!loaded.said().contains(&command), "{loaded:?}");
 }
 
-/// The line of an agent that asks for permission under this id.
+/// The script line of an agent that asks for permission with this id.
 fn permission(id: &str) -> String {
     let option = json!({"optionId": "yes", "name": "Yes", "kind": "allow_once"});
     format!(
@@ -276,7 +276,7 @@ fn granted() -> Value {
     json!({"outcome": {"outcome": "selected", "optionId": "yes"}})
 }
 
-/// What the agent was sent in answer to its request with this id.
+/// The results that the agent received for its request with this id.
 fn answers_to(home: &Home, id: &str) -> Vec<Value> {
     let heard = scripted::heard(home, "scripted").into_iter();
     let answers = heard.filter(|line| line["id"] == id && line["method"].is_null());
@@ -349,7 +349,7 @@ fn a_question_is_withdrawn_when_its_agent_dies() {
     let session = editor.new_session_of("scripted", &home);
     let prompt = editor.begin_prompt(&session, &[permission("p"), r#"await "p""#.to_owned()].join("\n"));
     let asked = editor.until_permission_asked();
-    // Its sessions are named by its process.
+    // The names of the agent's sessions contain its process id.
     let head = show(&home, &session)["head"].clone();
     let (pid, _) = head.as_str().unwrap()[1..].split_once('-').unwrap();
     kill_now(pid.parse().unwrap());

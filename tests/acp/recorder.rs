@@ -1,4 +1,4 @@
-//! The built-in agent with a program in front of it that keeps what each process is sent.
+//! The built-in agent with a program in front of it that records the lines sent to each process.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,19 +8,20 @@ use serde_json::Value;
 
 use crate::home::Home;
 
-/// The lines that the agent's processes were sent, and how they were started.
+/// The recorded lines and arguments of the agent's processes.
 pub(super) struct Recorder {
     folder: PathBuf,
 }
 
 impl Recorder {
-    /// Makes the recorded agent the default one of a home.
+    /// Makes the recorded agent the default agent of a home.
     pub(super) fn in_home(home: &Home) -> Self {
         Self::filtered(home, "cat")
     }
 
-    /// The same, with a filter for what the agent says. With the argument `login` it prints its arguments and a variable of its
-    /// configuration instead, and ends with the code 7.
+    /// The same as [`Self::in_home`], with a filter for the agent's output. Started with the argument
+    /// `login`, the program prints its arguments and a variable from its configuration instead, and exits
+    /// with code 7.
     pub(super) fn filtered(home: &Home, filter: &str) -> Self {
         let folder = home.path().join("recorded");
         fs::create_dir(&folder).unwrap();
@@ -53,7 +54,7 @@ impl Recorder {
         wanted.map(|path| fs::read_to_string(path).unwrap()).collect()
     }
 
-    /// How many processes there have been.
+    /// The number of processes started so far.
     pub(super) fn processes(&self) -> usize {
         self.texts("lines").len()
     }
@@ -64,7 +65,7 @@ impl Recorder {
         texts.map(|text| text.trim().to_owned()).collect()
     }
 
-    /// The lines that all processes were sent.
+    /// The lines that were sent to all processes.
     pub(super) fn all_lines(&self) -> Vec<String> {
         let texts = self.texts("lines");
         texts
@@ -74,7 +75,7 @@ impl Recorder {
             .collect()
     }
 
-    /// The lines that the process was sent whose client has this name.
+    /// The lines that were sent to the process of the client with this name.
     pub(super) fn lines_for(&self, client: &str) -> Vec<String> {
         let is_its = |text: &String| {
             let first = text
@@ -87,7 +88,7 @@ impl Recorder {
         found.lines().map(str::to_owned).collect()
     }
 
-    /// The texts of the prompts that the process was sent whose client has this name.
+    /// The texts of the prompts that were sent to the process of the client with this name.
     pub(super) fn prompts_for(&self, client: &str) -> Vec<String> {
         let lines = self.lines_for(client).into_iter();
         let messages = lines.map(|line| serde_json::from_str::<Value>(&line).unwrap());

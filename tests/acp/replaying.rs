@@ -1,4 +1,4 @@
-//! What is replayed while the conversation continues.
+//! Loads of a conversation that continues at the same time.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
 
-/// A load shows its first page before it reads the last one, which it reads again while the newest turn is missing.
+/// A load sends its first page before it reads the last one. It reads the last page again while the newest
+/// turn is missing from it.
 #[test]
 fn a_turn_that_ends_during_a_load_is_shown_once() {
     let home = Home::new();
@@ -47,15 +48,15 @@ fn a_turn_that_ends_during_a_load_is_shown_once() {
     }
 }
 
-/// An editor with files and a session.
+/// An editor that offers files, and a session.
 fn with_files(home: &Home) -> (Editor, String) {
     let mut editor = Editor::with(home, json!({"fs": {"readTextFile": true}}));
     let session = editor.new_session(home);
     (editor, session)
 }
 
-/// Begins a load of an open session, with other servers, that waits for the agent to take a setting of another client, before
-/// it has a snapshot.
+/// Starts a load of an open session with other servers. The load has to wait, before it gets a snapshot,
+/// because the agent has not answered a setting of another client.
 fn begin_held_load(editor: &mut Editor, session: &str, home: &Home, gate: &Gate) -> (u64, Child) {
     gate.hold("session/set_mode");
     let setting = sessionctl(home, &["set", session, "mode=plan"])
@@ -66,7 +67,7 @@ fn begin_held_load(editor: &mut Editor, session: &str, home: &Home, gate: &Gate)
     let server = json!({"name": "a", "command": "/bin/true", "args": [], "env": []});
     let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": [server]});
     let load = editor.begin("session/load", params);
-    // When a later request is answered, the load has begun.
+    // Requests are handled in order, so once the next one is answered, the load has begun.
     editor.call("session/list", json!({})).result();
     (load, setting)
 }
@@ -81,7 +82,7 @@ fn a_question_that_was_answered_during_a_load_is_withdrawn() {
     let (load, mut setting) = begin_held_load(&mut editor, &session, &home, &gate);
     run(&home, &["answer", &session, "allow"]);
     gate.open();
-    // In any order: the question is withdrawn, and both requests end.
+    // The order may vary: the question is withdrawn, and both requests are answered.
     let mut open = vec![load, turn];
     let mut is_withdrawn = false;
     editor.until(|message| {
@@ -100,7 +101,7 @@ fn what_the_agent_asks_of_the_editor_during_a_load_waits_for_its_end() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
     let (mut editor, session) = with_files(&home);
-    // The call comes when the load is held: until then, the agent waits for a reader of the pipe.
+    // The agent blocks until the pipe is read, so its request comes while the load is held.
     let pipe = Path::new(&home.project()).join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let turn = editor.begin_prompt(

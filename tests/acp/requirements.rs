@@ -1,4 +1,4 @@
-//! What the protocol requires of every agent, and no editor in `editors` relies on.
+//! Requirements of the protocol that no editor in `editors` relies on.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -89,7 +89,7 @@ fn more_folders_are_offered_where_the_agent_has_them() {
     }
 }
 
-/// Its history can be read, and it continues once the folder is back.
+/// The history can be read, and the session continues once the folder exists again.
 #[test]
 fn a_session_whose_folder_is_gone_is_not_lost() {
     let home = Home::new();
@@ -154,7 +154,8 @@ fn a_prompt_behind_a_load_is_cancelled_alone() {
     }
 }
 
-/// A daemon that is stopped by a signal cannot notice that the editor left: the process has to end without it.
+/// A daemon stopped by SIGSTOP cannot notice that the editor has left, so `sessionctl acp` must end without
+/// it.
 #[test]
 fn the_process_ends_with_its_input_although_the_daemon_does_not_answer() {
     let home = Home::new();
@@ -167,8 +168,8 @@ fn the_process_ends_with_its_input_although_the_daemon_does_not_answer() {
     daemon.signal(Signal::CONT);
 }
 
-/// An editor may start it with `PATH` as the whole environment. The folders are then those of the user's entry in `/etc/passwd`,
-/// which is another file in a namespace of its own.
+/// An editor may start the process with only `PATH` set. The folders then come from the user's entry in
+/// `/etc/passwd`, which this test replaces in a mount namespace.
 #[cfg(target_os = "linux")]
 #[test]
 #[allow(clippy::print_stderr, reason = "the harness shows why a test was skipped")]

@@ -1,4 +1,4 @@
-//! Settings of a session: each is asked for once, and what the agent reports of them counts.
+//! Settings of a session: each is requested from the agent once, and the agent's reports are authoritative.
 
 use std::process::Stdio;
 
@@ -22,7 +22,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// `opened`: what the agent answers when it opens a session.
+    /// `opened` is the agent's answer to requests that open a session.
     fn new(home: &'a Home, opened: Value) -> Self {
         let daemon = home.start();
         let opened = json!({"result": opened});
@@ -40,7 +40,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Has the agent answer like this from now on.
+    /// Makes the agent answer this request in this way from now on.
     fn answer(&mut self, request: &str, answer: Value) {
         self.answers[request] = answer;
         scripted::answer(self.home, &self.answers);
@@ -56,7 +56,7 @@ impl<'a> Stage<'a> {
         self.editor.call("session/set_config_option", params)
     }
 
-    /// Has the agent report this.
+    /// Makes the agent report this update.
     fn report(&mut self, update: &Value) {
         let session = self.session.clone();
         self.editor.prompt(&session, &scripted::update(update)).result();
@@ -66,14 +66,14 @@ impl<'a> Stage<'a> {
         self.report(&json!({"sessionUpdate": "config_option_update", "configOptions": options}));
     }
 
-    /// Has the agent close the session, and open it again for a prompt.
+    /// Closes the session in the agent and reopens it with a prompt.
     fn reopen(&mut self) {
         run(self.home, &["close", &self.session]);
         let session = self.session.clone();
         self.editor.prompt(&session, &scripted::chunk("hello")).result();
     }
 
-    /// What the agent was asked to set since this was called last.
+    /// The settings requested from the agent since the last call of this function.
     fn asked(&mut self) -> Vec<String> {
         let heard = scripted::heard(self.home, "scripted");
         let asked = heard.iter().filter_map(|line| {
@@ -112,7 +112,7 @@ fn modes(current: &str) -> Value {
     json!({"currentModeId": current, "availableModes": [{"id": "default", "name": "Default"}, {"id": "full", "name": "Full"}]})
 }
 
-/// An option with these values, the first of which is current.
+/// An option with these values; the first one is current.
 fn option(id: &str, category: &str, values: &[&str]) -> Value {
     let offered: Vec<Value> = values
         .iter()
@@ -132,7 +132,8 @@ fn mode_update(mode: &str) -> Value {
     json!({"sessionUpdate": "current_mode_update", "currentModeId": mode})
 }
 
-/// An agent need not report a mode that it was asked for. Without the request, it would keep full access.
+/// An agent need not report the mode that was requested. If the daemon skipped the request for the first
+/// mode, the agent would stay in full access.
 #[test]
 fn the_agent_is_asked_for_every_mode_also_for_the_one_it_began_with() {
     let home = home();
@@ -151,11 +152,15 @@ fn the_agent_is_asked_for_every_mode_also_for_the_one_it_began_with() {
         ["mode=full", "mode=default", "mode=full", "mode=default"]
     );
     stage.reopen();
-    assert_eq!(stage.asked(), [] as [String; 0], "it begins in that mode");
+    assert_eq!(
+        stage.asked(),
+        [] as [String; 0],
+        "a new session already has that mode, so it must not be requested"
+    );
     assert_eq!(stage.opened()["modes"], modes("default"));
 }
 
-/// The same with the older way to choose a model.
+/// The same with `session/set_model`, the older way to choose a model.
 #[test]
 fn the_agent_is_asked_for_every_model_also_for_the_one_it_began_with() {
     let offered = [json!({"modelId": "a"}), json!({"modelId": "b"})];
@@ -173,7 +178,7 @@ fn the_agent_is_asked_for_every_model_also_for_the_one_it_began_with() {
     assert_eq!(stage.asked(), ["set_model=b", "set_model=a"]);
 }
 
-/// The mode is also an option of the agent, by which it reports it.
+/// The agent also has an option for the mode, and reports the mode with it.
 #[test]
 fn a_mode_that_is_reported_as_an_option_is_the_current_one() {
     let mode = option("mode", "mode", &["default", "full"]);
@@ -186,13 +191,17 @@ fn a_mode_that_is_reported_as_an_option_is_the_current_one() {
     assert_eq!(stage.opened()["modes"], modes("default"));
     stage.asked();
     stage.reopen();
-    assert_eq!(stage.asked(), [] as [String; 0], "the mode that it reported last");
+    assert_eq!(
+        stage.asked(),
+        [] as [String; 0],
+        "the last reported mode must not be requested again"
+    );
     stage.set_mode("full").result();
     stage.reopen();
     assert_eq!(stage.asked(), ["mode=full", "mode=full"]);
 }
 
-/// What came before the answer to a request is older than the answer, and what came after it is newer.
+/// An update before the answer to a request is older than the answer; an update after it is newer.
 #[test]
 fn reports_and_answers_count_in_their_order() {
     let home = home();
@@ -215,7 +224,8 @@ fn reports_and_answers_count_in_their_order() {
     assert_eq!(stage.opened()["modes"], modes("default"));
 }
 
-/// The agent takes another option back with each request. What it answers counts, and nothing is asked for again.
+/// With each request the agent resets another option. Its answer is stored, and the reset option is not
+/// requested again.
 #[test]
 fn a_setting_is_one_request_and_its_answer_is_the_agents() {
     let [model, effort, tone] = [
@@ -244,7 +254,7 @@ fn a_setting_is_one_request_and_its_answer_is_the_agents() {
         assert_eq!(stage.asked(), [format!("{id}={value}")]);
         assert_eq!(stage.opened()["configOptions"], *options);
     }
-    // The agent has lowered the effort. A request for the same value as before is still sent.
+    // The agent has lowered the effort itself. Requesting the previous value again must still be sent.
     stage.report_options(&json!([with(&model, "b"), effort, tone]));
     assert_eq!(stage.stored()["config"]["effort"], "low");
     stage.set("effort", json!("high")).result();
@@ -254,11 +264,11 @@ fn a_setting_is_one_request_and_its_answer_is_the_agents() {
     assert_eq!(
         stage.asked(),
         ["model=b", "tone=rich"],
-        "what the agent reported last"
+        "the settings that the agent reported last"
     );
 }
 
-/// An option that only one model has. The agent refuses it with the others.
+/// Only one model has this option; with other models the agent refuses it.
 #[test]
 fn an_option_that_the_agent_no_longer_offers_is_forgotten() {
     let model = option("model", "model", &["a", "b"]);
@@ -284,15 +294,19 @@ fn an_option_that_the_agent_no_longer_offers_is_forgotten() {
     stage.reopen();
     assert_eq!(stage.asked(), ["model=b", "effort=high"]);
 
-    // A new version of the agent no longer has it.
+    // A new version of the agent no longer has the option.
     stage.answer("session/set_config_option fast=on", on);
     stage.set("fast", json!("on")).result();
     stage.answer("session/resume", of(json!([model])));
     stage.asked();
     stage.reopen();
-    assert_eq!(stage.asked(), [] as [String; 0], "the model is current");
+    assert_eq!(
+        stage.asked(),
+        [] as [String; 0],
+        "the model is current and must not be requested"
+    );
     assert_eq!(stage.stored()["config"].get("fast"), None);
-    // One that it never had is refused.
+    // An option that the agent never had is refused.
     let unknown = json!({"error": {"code": -32602, "message": "Unknown config option: colour"}});
     stage.answer("session/set_config_option colour=red", unknown);
     run(stage.home, &["close", &stage.session]);
@@ -300,7 +314,7 @@ fn an_option_that_the_agent_no_longer_offers_is_forgotten() {
     assert_eq!(answered.code(), -32602);
 }
 
-/// The option for the mode has other values than the modes have ids.
+/// The option for the mode has other values than the ids of the modes.
 #[test]
 fn a_mode_and_an_option_of_the_same_meaning_are_not_mixed_up() {
     let access = option("access", "mode", &["ask", "all"]);
@@ -316,14 +330,22 @@ fn a_mode_and_an_option_of_the_same_meaning_are_not_mixed_up() {
     stage.set_mode("full").result();
     stage.asked();
     stage.reopen();
-    assert_eq!(stage.asked(), ["mode=full"], "the newest choice");
+    assert_eq!(
+        stage.asked(),
+        ["mode=full"],
+        "only the newest choice must be requested"
+    );
     stage.set("access", json!("all")).result();
     stage.asked();
     stage.reopen();
-    assert_eq!(stage.asked(), ["access=all"], "the newest choice");
+    assert_eq!(
+        stage.asked(),
+        ["access=all"],
+        "only the newest choice must be requested"
+    );
 }
 
-/// The second setting comes while the agent has not answered the first.
+/// The second setting arrives before the agent has answered the first.
 #[test]
 fn settings_of_two_clients_at_once_are_both_asked_for() {
     let (home, gate) = Gate::home();

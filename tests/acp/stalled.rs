@@ -1,4 +1,4 @@
-//! Editors that do not read.
+//! Editors that do not read their input.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -8,19 +8,21 @@ use super::editor::{Editor, Stalled};
 use crate::home::Home;
 use crate::scripted;
 
-/// After so many calls of another editor the daemon has done what it does.
+/// After this many calls of another editor, the daemon has processed everything sent before.
 const CALLS: usize = 200;
 
 #[test]
 fn an_editor_that_does_not_read_is_disconnected_and_takes_no_memory() {
     const EDITORS: usize = 3;
     const ROUNDS: usize = 3;
-    /// Two thirds of what would wait for all of them, and more than waits for those of one round.
+    /// Two thirds of what all stalled editors together would hold back, and more than those of one round hold
+    /// back.
     const MOST: u64 = 384 * 1024 * 1024;
-    /// 72 MB together, more than may wait for one editor. One turn fits, so an editor that reads slowly is not disconnected.
+    /// Together 72 MB, more than may wait for one editor. One turn fits, so that an editor that only reads
+    /// slowly is not disconnected.
     const TURNS: usize = 4;
     const UPDATES: usize = 900;
-    /// What the buffer of a socket holds, and much less than the queue of a client.
+    /// More than the buffer of a socket holds, and much less than the queue of a client.
     const BUFFERED: usize = 2 * 1024 * 1024;
     let home = Home::with_config(&scripted::configured("scripted", None));
     let daemon = home.start();
@@ -45,7 +47,7 @@ fn an_editor_that_does_not_read_is_disconnected_and_takes_no_memory() {
             assert!(written < BUFFERED, "{written}");
         }
     }
-    // The allocator may keep what was freed, and uses it again.
+    // The allocator may keep freed memory and reuse it.
     if let (Some(before), Some(now)) = (before, daemon.resident_bytes()) {
         assert!(now < before + MOST, "{before} bytes before, {now} now");
     }
@@ -74,12 +76,12 @@ fn garbage_of_an_editor_that_does_not_read_is_bounded() {
                 calls += 1;
             }
         }
-        assert!(written < MOST, "everything is read");
+        assert!(written < MOST, "the daemon reads without a limit");
     }
     if let (Some(before), Some(now)) = (before, daemon.resident_bytes()) {
         assert!(now < before + MOST as u64, "{before} bytes before, {now} now");
     }
-    // Each line is answered once the editor reads.
+    // Once the editor reads, it gets an answer to each line.
     stalled.stream.set_nonblocking(false).unwrap();
     let mut answered = 0;
     let mut buffer = vec![0; 64 * 1024];

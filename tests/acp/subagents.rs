@@ -1,4 +1,4 @@
-//! Sessions of subagents: the agent announces them in the session that they belong to.
+//! Sessions of subagents, which the agent announces in the parent session.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::codex::{self, ROOT, ROOT_ID, rollout, write};
 use crate::home::Home;
 use crate::scripted;
 
-/// An editor that knows the sessions of subagents, and has files.
+/// An editor that supports subagent sessions and offers files.
 fn able(home: &Home) -> Editor {
     Editor::with(
         home,
@@ -15,7 +15,7 @@ fn able(home: &Home) -> Editor {
     )
 }
 
-/// An update in the session of this id, which is JSON.
+/// The script line of an update in this session; `session` is JSON.
 fn update(session: &str, update: Value) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"n":1E+2,"sessionId":{session},"update":{update}}}}}"#
@@ -37,7 +37,7 @@ fn chunk(session: &str, text: &str) -> String {
     )
 }
 
-/// A request of the agent under this id, and the wait for its answer.
+/// The script of a request with this id, and of the wait for its answer.
 fn request(session: &str, id: &str, method: &str, members: Value) -> String {
     let mut params = members;
     params["sessionId"] = json!("$SESSION");
@@ -65,7 +65,7 @@ fn updates_and_requests_of_subagents_pass_with_the_ids_of_the_agent() {
     let message = json!({"sessionUpdate": "session_message", "messageId": "m"});
     let script = [
         permission("$S", "begin"),
-        // Too early: it is passed on after the announcement.
+        // This update comes before the announcement, and is forwarded after it.
         chunk(r#""sub""#, "early"),
         announcement("$S", "sub"),
         announcement(r#""sub""#, "sub of sub"),
@@ -86,12 +86,13 @@ fn updates_and_requests_of_subagents_pass_with_the_ids_of_the_agent() {
 
     let question = one.until_permission_asked();
     assert_eq!(question["params"]["sessionId"], "sub");
-    // The question is the conversation's. Who does not know the session is asked in the one that it knows.
+    // The question belongs to the conversation. An editor without support for subagents gets it in the parent
+    // session.
     let shown = plain.until_permission_asked();
     assert_eq!(shown["params"]["sessionId"], session.as_str());
     let interrupts = show(&home, &session)["interrupts"].clone();
     assert_eq!(interrupts.as_array().unwrap().len(), 1, "{interrupts}");
-    // Another editor that opens the session now learns of all that.
+    // An editor that opens the session now gets the announcements and the open question.
     let mut late = able(&home);
     late.on("session/load", &session, &home).result();
     let late_question = late.until_permission_asked();
@@ -135,7 +136,7 @@ fn updates_and_requests_of_subagents_pass_with_the_ids_of_the_agent() {
             .iter()
             .any(|line| line.ends_with(r#""params":{"sessionId":"sub"}}"#))
     );
-    // It has the notification, in the session that it knows.
+    // The editor without subagent support never sees the id of a subagent.
     let other: Vec<_> = plain
         .received
         .iter()
@@ -173,7 +174,7 @@ fn what_an_editor_sends_about_a_subagent_reaches_the_agent() {
     editor.cancel("sub");
     let echoed = editor.call("_echo", json!({"sessionId": "sub", "n": 1}));
     assert_eq!(echoed.result(), &json!({"sessionId": "sub", "n": 1}));
-    // No conversation has that id.
+    // The daemon has no conversation with this id.
     let prompt = json!([{"type": "text", "text": "hello"}]);
     let prompted = editor.call("session/prompt", json!({"sessionId": "sub", "prompt": prompt}));
     assert_eq!(prompted.code(), -32002);
@@ -188,12 +189,12 @@ fn what_an_editor_sends_about_a_subagent_reaches_the_agent() {
             .map(|message| message["params"]["sessionId"].clone())
             .eq(["sub", "sub"])
     });
-    // The turn of the session itself runs on.
+    // The parent session's own turn is still running.
     editor.answer(&asked, cancelled());
     let ended = editor.finish(turn);
     assert_eq!(ended.result()["stopReason"], "end_turn");
     assert_eq!(ended.texts("agent_message_chunk"), ["done"]);
-    // To a session that is opened anew nothing was announced.
+    // After a close, the subagent is no longer known.
     editor.close(&session).result();
     assert_eq!(editor.call("_echo", json!({"sessionId": "sub"})).code(), -32002);
 }
@@ -214,7 +215,7 @@ fn a_session_that_was_not_announced_is_nobodys() {
     let heard = scripted::heard(&home, "scripted");
     let refused = heard.iter().find(|message| message["id"] == "q").unwrap();
     assert_eq!(refused["error"]["code"], -32601);
-    // Nor does an announcement take a session away from its editor.
+    // An announcement does not take a session away from its editor.
     let mut other = able(&home);
     let others = other.new_session_of("scripted", &home);
     let id = other.call("_echo", json!({"sessionId": others})).result()["sessionId"].clone();
@@ -224,7 +225,7 @@ fn a_session_that_was_not_announced_is_nobodys() {
     assert_eq!(other.prompt(&others, &chunk("$S", "mine")).said(), "mine");
 }
 
-/// Nobody began it, and its history may be a copy of the user's session.
+/// No user started the subagent, and its history may be a copy of the user's session.
 #[test]
 fn a_subagent_of_codex_is_not_offered_as_a_session() {
     const SUBAGENT: &str = "01a1fc16-01ee-76c3-a43d-78487b788798";

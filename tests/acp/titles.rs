@@ -1,4 +1,4 @@
-//! Titles that agents and other clients give.
+//! Titles from agents and from other clients.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::editor::{Editor, run, show};
 use crate::home::Home;
 use crate::scripted;
 
-/// A client that is not an editor renames the conversation, and removes its title.
+/// A client other than an editor renames the conversation, and then removes its title.
 #[test]
 fn a_new_title_reaches_the_editors_that_have_the_session_open() {
     let home = Home::new();
@@ -29,13 +29,13 @@ fn a_new_title_reaches_the_editors_that_have_the_session_open() {
             assert_eq!(told["params"]["update"]["title"], json!(title));
         }
     }
-    // Another change says nothing of it.
+    // Another change sends no title.
     run(&home, &["set", &session, "model=loop-2"]);
     let answered = editor.prompt(&session, "two");
     assert!(!answered.kinds().contains(&"session_info_update"), "{answered:?}");
 }
 
-/// The agent's latest title stays, until a client gives one.
+/// The agent's latest title is used until a client sets one.
 #[test]
 fn the_latest_title_of_the_agent_counts_unless_a_client_gave_one() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -56,7 +56,7 @@ fn the_latest_title_of_the_agent_counts_unless_a_client_gave_one() {
     for title in ["first", "second"] {
         let answered = editor.prompt(&session, &titled(title));
         assert_eq!(titles(&answered.before), [title]);
-        // A change that editors hear of.
+        // This change is reported to editors.
         run(&home, &["set", &session, &format!("mode={title}")]);
         let answered = editor.prompt(&session, &scripted::chunk("hello"));
         assert_eq!(titles(&answered.before), [] as [Value; 0]);

@@ -1,7 +1,7 @@
-//! An ACP agent that does nothing but stream numbered updates, with the time at which each was written.
+//! An ACP agent that only streams numbered updates, each with the time at which it was written.
 //!
-//! Its prompts: `stream COUNT` writes as fast as the pipe takes, many lines in one write; `drip COUNT GAP_US`
-//! writes each line by itself and sleeps in between.
+//! Prompts: `stream COUNT` writes as fast as the pipe accepts, many lines per write; `drip COUNT GAP_US`
+//! writes each line separately and sleeps in between.
 
 use std::io::{BufRead, Write};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::sample::monotonic_ns;
 
 /// The length of an update's text in bytes.
 const TEXT_BYTES: usize = 200;
-/// Stands before the number and makes such a text different from all others.
+/// The text before the number, which distinguishes these updates from all other lines.
 pub(crate) const MARK: &str = "\"text\":\"#";
-/// The digits of the number.
+/// The number of digits of the number.
 pub(crate) const NUMBER_DIGITS: usize = 10;
-/// The digits of the time in nanoseconds, behind the number and a blank.
+/// The number of digits of the time in nanoseconds, which follows the number and a space.
 pub(crate) const TIME_DIGITS: usize = 20;
-/// What goes out in one write while streaming: what a pipe holds.
+/// The size of one write while streaming: what a pipe holds.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// Serves standard input to its end.
+/// Answers requests from stdin until it ends.
 pub(crate) fn run() -> Outcome<()> {
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
@@ -73,7 +73,7 @@ fn stream(output: &mut impl Write, session: &str, prompt: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// A line of which only the number and the time change.
+/// An update line in which only the number and the time change.
 struct Chunk {
     line: Vec<u8>,
     number_at: usize,

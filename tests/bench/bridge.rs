@@ -1,13 +1,13 @@
-//! Benchmarks of the daemon as a process, each beside a floor that is measured in the same run.
+//! Benchmarks of the daemon as a process, each next to a floor that is measured in the same run.
 //!
-//! `cargo bench --bench bridge` runs all scenarios, `cargo bench --bench bridge -- latency start` some, `--
-//! --quick` with fewer rounds, `-- --check` fails when a limit is passed. Figures are medians over several
-//! runs. Whatever else the machine does shows in them: compare a figure with its floor, not with another
-//! day's.
+//! `cargo bench --bench bridge` runs all scenarios, `cargo bench --bench bridge -- latency start` some of
+//! them. `-- --quick` uses fewer rounds, and `-- --check` fails if a limit is exceeded. Figures are medians
+//! over several runs. They depend on what else the machine does: compare a figure with its floor, not with a
+//! figure of another day.
 //!
-//! This program is also each of the processes that the scenarios need beside the daemon: the agent that
-//! floods, the floors. It knows the daemon by its program and its socket only, but for filling a store, which
-//! over the socket would take longer than all that is measured.
+//! This program is also each of the processes that the scenarios need besides the daemon: the streaming agent
+//! and the floors. It knows the daemon only as a program and a socket. The exception is filling a store,
+//! which would take longer over the socket than everything that is measured.
 
 mod agent;
 
@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use options::{Options, Role};
 use report::Report;
 
-/// What can go wrong in a benchmark ends it; the text is all that anybody does with it.
+/// The result of a benchmark step. Any error ends the benchmark and is only printed.
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! JSON-RPC over any pair of pipes, a line at a time, blocking: what is measured is the other side.
+//! A blocking JSON-RPC client over any pair of pipes, one line at a time. Only the other side is measured.
 
 use std::io::{Read, Write};
 
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::agent::{MARK, NUMBER_DIGITS, TIME_DIGITS};
 
-/// One update that came in.
+/// An update that was received.
 pub(crate) struct Arrived {
-    /// The number that the agent gave it.
+    /// The number given by the agent.
     pub(crate) number: u64,
-    /// When the agent wrote it.
+    /// The time at which the agent wrote the update.
     pub(crate) written_ns: u64,
 }
 
-/// A peer that answers requests and sends notifications.
+/// A client that sends requests and reads responses and notifications.
 pub(crate) struct Client<R, W> {
     input: Lines<R>,
     output: W,
@@ -25,7 +25,7 @@ pub(crate) struct Client<R, W> {
 }
 
 impl<R: Read, W: Write> Client<R, W> {
-    /// Over these pipes.
+    /// Creates a client over these pipes.
     pub(crate) fn over(input: R, output: W) -> Self {
         Self {
             input: Lines::over(input),
@@ -35,7 +35,7 @@ impl<R: Read, W: Write> Client<R, W> {
         }
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub(crate) fn send(&mut self, method: &str, params: &Value) -> Outcome<u64> {
         self.last_id += 1;
         let id = self.last_id;
@@ -48,26 +48,26 @@ impl<R: Read, W: Write> Client<R, W> {
         Ok(id)
     }
 
-    /// Sends a request and waits for its result; notifications on the way are thrown away.
+    /// Sends a request and waits for its result; notifications before it are dropped.
     pub(crate) fn call(&mut self, method: &str, params: &Value) -> Outcome<Value> {
         let id = self.send(method, params)?;
         self.updates_until(id, |_| {})
     }
 
-    /// Waits for an event of this kind, without reading it.
+    /// Waits for an event of this kind without parsing it.
     pub(crate) fn until_event(&mut self, kind: &str) -> Outcome<()> {
         let event = Finder::new(kind.as_bytes());
         while event.find(self.input.next_line()?).is_none() {}
         Ok(())
     }
 
-    /// Takes the next answer, whatever it answers, without reading it.
+    /// Waits for the next response, to whichever request, without parsing it.
     pub(crate) fn skip_answer(&mut self) -> Outcome<()> {
         while !is_answer(self.input.next_line()?) {}
         Ok(())
     }
 
-    /// Hands each update that comes before the answer to `id` on, and gives the result.
+    /// Passes each update before the response to `id` to `each`, and returns the result.
     pub(crate) fn updates_until(&mut self, id: u64, mut each: impl FnMut(Arrived)) -> Outcome<Value> {
         loop {
             let line = self.input.next_line()?;
@@ -90,8 +90,8 @@ impl<R: Read, W: Write> Client<R, W> {
     }
 }
 
-/// Whether a line answers a request: nobody who is measured here asks anything, and notifications all begin
-/// like this.
+/// Whether a line is a response. The measured programs send no requests, and all notifications begin with
+/// this prefix.
 fn is_answer(line: &[u8]) -> bool {
     !line.starts_with(b"{\"jsonrpc\":\"2.0\",\"method\":")
 }
@@ -102,7 +102,7 @@ fn decimal(digits: Option<&[u8]>) -> u64 {
     })
 }
 
-/// Lines out of a pipe.
+/// Reads lines from a pipe.
 struct Lines<R> {
     source: R,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A daemon in a folder of its own.
+//! A daemon in its own folder.
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
@@ -12,27 +12,27 @@ use crate::client::Client;
 use crate::floor::connect;
 use crate::options::AGENT;
 
-/// A client of the daemon, or of anything that answers like it.
+/// A client of the daemon, or of a floor that answers in the same way.
 pub(crate) type SocketClient = Client<UnixStream, UnixStream>;
 
-/// The program that is measured: the one that was built with this, or another that the environment names, to
-/// compare.
+/// The measured daemon: the program built with this benchmark, or for a comparison the one that the
+/// environment names.
 pub(crate) fn program() -> OsString {
     std::env::var_os("SESSIOND_BENCH_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_sessiond").into())
 }
 
-/// The command line that goes with it; likewise.
+/// The measured command line, chosen in the same way.
 pub(crate) fn command_line() -> OsString {
     std::env::var_os("SESSIONCTL_BENCH_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_sessionctl").into())
 }
 
-/// The folder of a daemon; a short path, since a socket's is bounded.
+/// The folder of a daemon. Its path is short because the path of a socket is limited in length.
 pub(crate) struct Home {
     folder: TempDir,
 }
 
 impl Home {
-    /// A new one, in which the agent `bench` is this program's.
+    /// Creates a folder whose agent `bench` is the streaming agent of this program.
     pub(crate) fn new() -> Outcome<Self> {
         let folder = tempfile::Builder::new().prefix("sb").tempdir()?;
         let config = folder.path().join("config");
@@ -44,23 +44,23 @@ impl Home {
         Ok(Self { folder })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where the daemon keeps its data.
+    /// The daemon's data folder.
     pub(crate) fn data(&self) -> PathBuf {
         self.path().join("data")
     }
 
-    /// Starts a daemon in it, without waiting for anything.
+    /// Starts a daemon in the folder without waiting until it is ready.
     pub(crate) fn start(&self) -> Outcome<Daemon> {
         let child = Command::new(program())
             .arg("--home")
             .arg(self.path())
             .env("SESSIOND_LOG", "warn")
-            // Whoever runs it may have transcripts of their own.
+            // The user's own transcripts must not be read.
             .env("HOME", self.path())
             .env_remove("CLAUDE_CONFIG_DIR")
             .env_remove("CODEX_HOME")
@@ -74,24 +74,24 @@ impl Home {
     }
 }
 
-/// A running daemon; stopped when dropped.
+/// A running daemon; dropping it stops it.
 pub(crate) struct Daemon {
     child: Child,
     socket: PathBuf,
 }
 
 impl Daemon {
-    /// A client, as soon as there is somebody to connect to.
+    /// Connects a client as soon as the daemon listens.
     pub(crate) fn connect(&self) -> Outcome<SocketClient> {
         client(&self.socket)
     }
 
-    /// Its process.
+    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its resident memory in MB of a million bytes; none where the system does not tell.
+    /// The resident memory in MB (a million bytes), or `None` if the system does not report it.
     pub(crate) fn resident_mb(&self) -> Option<f64> {
         resident_mb(self.child.id())
     }
@@ -104,25 +104,25 @@ impl Drop for Daemon {
             Ok(())
         });
         if stopped.is_err() {
-            // It did not come up, or is gone already.
+            // The daemon did not start, or has already ended.
             let _ended = self.child.kill();
         }
         let _reaped = self.child.wait();
     }
 }
 
-/// A client of whoever answers at this socket.
+/// Connects a client to whatever listens on this socket.
 pub(crate) fn client(socket: &Path) -> Outcome<SocketClient> {
     let stream = connect(socket)?;
     Ok(Client::over(stream.try_clone()?, stream))
 }
 
-/// The resident memory of a process in MB of a million bytes; none where the system does not tell.
+/// The resident memory of a process in MB (a million bytes), or `None` if the system does not report it.
 pub(crate) fn resident_mb(pid: u32) -> Option<f64> {
     memory_mb(&pid.to_string(), "VmRSS:")
 }
 
-/// The most resident memory that this process ever had, likewise.
+/// The peak resident memory of this process in MB, or `None` if the system does not report it.
 pub(crate) fn own_peak_mb() -> Option<f64> {
     memory_mb("self", "VmHWM:")
 }

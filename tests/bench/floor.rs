@@ -1,4 +1,4 @@
-//! The least that a process in the daemon's place could do.
+//! The floors: the least that a process in place of the daemon could do.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -9,10 +9,10 @@ use crate::Outcome;
 use crate::options::AGENT;
 use crate::sample::timed_us;
 
-/// What the splice moves at once: what a pipe holds.
+/// The number of bytes that the splice moves at once: what a pipe holds.
 const SPLICE_BYTES: usize = 64 * 1024;
 
-/// Copies bytes between one client of a socket and an agent, and looks at none of them.
+/// Copies bytes between one client of a socket and an agent without looking at them.
 pub(crate) fn splice(socket: &Path) -> Outcome<()> {
     let (client, _) = UnixListener::bind(socket)?.accept()?;
     let mut agent = Ended(spawn_agent()?);
@@ -23,7 +23,7 @@ pub(crate) fn splice(socket: &Path) -> Outcome<()> {
     let upwards = std::thread::spawn(move || copy(&mut from_client, &mut to_agent));
     copy(&mut from_agent, &mut &client)?;
     client.shutdown(std::net::Shutdown::Both)?;
-    // It ends with the client, and with what error is of no interest.
+    // The thread ends with the client; its error does not matter.
     drop(upwards.join());
     Ok(())
 }
@@ -47,8 +47,8 @@ pub(crate) fn answer(socket: &Path, bytes: usize) -> Outcome<()> {
     }
 }
 
-/// Reads a file once and says how long it took, reads it again and counts its lines, and says how long that
-/// took: both in microseconds on one line.
+/// Reads a file once; then reads it again and counts its lines. Prints how long each took in microseconds,
+/// and the number of lines.
 pub(crate) fn read(path: &Path) -> Outcome<()> {
     let mut buffer = vec![0; 64 * 1024];
     let mut all = |mut each: Box<dyn FnMut(&[u8])>| -> std::io::Result<()> {
@@ -73,7 +73,7 @@ pub(crate) fn read(path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The agent of this program, on two pipes.
+/// Starts the streaming agent of this program, with pipes.
 pub(crate) fn spawn_agent() -> Outcome<Child> {
     Ok(Command::new(std::env::current_exe()?)
         .arg(AGENT)
@@ -82,25 +82,25 @@ pub(crate) fn spawn_agent() -> Outcome<Child> {
         .spawn()?)
 }
 
-/// A process that is killed and awaited when it is no longer needed.
+/// A process that is killed and reaped when dropped.
 pub(crate) struct Ended(pub Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may already have ended.
         let _ended = self.0.kill();
         let _reaped = self.0.wait();
     }
 }
 
-/// Connects as soon as somebody listens.
+/// Connects as soon as the socket is open.
 pub(crate) fn connect(socket: &Path) -> Outcome<UnixStream> {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {
         match UnixStream::connect(socket) {
             Ok(stream) => return Ok(stream),
             Err(error) if std::time::Instant::now() > deadline => return Err(error.into()),
-            // There is nothing to wait on: the socket is made by the process that is being measured.
+            // Polls because no event reports that the measured process has created the socket.
             Err(_) => std::thread::sleep(std::time::Duration::from_micros(100)),
         }
     }

@@ -1,12 +1,13 @@
-//! A transcript as months of work make it: one conversation, its records as Claude Code writes them.
+//! Generates a transcript like one after months of work: one conversation with records as Claude Code writes
+//! them.
 //!
-//! The mix, in records: one prompt begins a turn (100 bytes to 3 KB), then up to twelve calls of tools, each
-//! a record of the call (its arguments up to 4 KB), sometimes with a thought (300 bytes to 4 KB, and a
-//! signature) or a text (100 bytes to 2 KB) before it, and one of the result (200 bytes to 100 KB, small ones
-//! by far the most), which holds what came out twice, as the agent writes it; then the reply. One call in ten
-//! is made in parallel with another, one turn in fifty is abandoned for another, and marks without a uuid
-//! stand between. The texts are code and logs: lines with tabs, quotes and backslashes, all escaped, and some
-//! words in other scripts.
+//! A turn consists of these records: a prompt (100 bytes to 3 KB); up to twelve tool calls; and the reply. A
+//! tool call is a record of the call (with arguments of up to 4 KB) and one of the result (200 bytes to 100
+//! KB, mostly small), which contains the output twice, as the agent writes it. Before some calls there is a
+//! thought (300 bytes to 4 KB, and a signature) or a text (100 bytes to 2 KB). One call in ten runs in
+//! parallel with another, one turn in fifty is abandoned for another, and there are some records without a
+//! uuid. The texts are code and logs: lines with escaped tabs, quotes and backslashes, and some words in
+//! other scripts.
 
 pub(crate) mod rollout;
 
@@ -15,30 +16,30 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// What was made.
+/// The properties of a generated file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Grown {
-    /// How long the file is.
+    /// The size of the file.
     pub(crate) bytes: u64,
-    /// How many lines it has.
+    /// The number of lines.
     pub(crate) lines: u64,
-    /// How many of them are records of the conversation; in a rollout, how many messages it tells.
+    /// The number of records of the conversation, or of messages in a rollout.
     pub(crate) records: u64,
-    /// The uuid of a prompt about half way.
+    /// The uuid of a prompt near the middle.
     pub(crate) middle: String,
 }
 
-/// The text that all texts are cut from, in lines.
+/// The lines from which all texts are cut.
 struct Pool {
     text: String,
-    /// Where each line begins.
+    /// The start of each line.
     lines: Vec<usize>,
 }
 
-/// Numbers that are the same each time.
+/// A generator of pseudorandom numbers, the same ones each time.
 struct Dice(u64);
 
-/// Writes the file of one session. `S` is what a format keeps in mind between its lines.
+/// Writes the file of one session. `S` is the state that a format keeps between lines.
 struct Writer<S> {
     file: BufWriter<File>,
     pool: Pool,
@@ -51,7 +52,7 @@ struct Writer<S> {
 
 #[derive(Default)]
 struct Records {
-    /// The last record on the live branch.
+    /// The uuid of the last record on the live branch.
     parent: Option<String>,
     line: String,
 }
@@ -71,7 +72,7 @@ impl<S: Default> Writer<S> {
     }
 }
 
-/// Writes a transcript of about so many bytes, of the session with this id in the folder `cwd`.
+/// Writes a transcript of about this many bytes, for this session in the working directory `cwd`.
 pub(crate) fn grow(path: &Path, session: &str, cwd: &str, bytes: u64) -> std::io::Result<Grown> {
     let mut writer = Writer::<Records>::create(path, session, cwd)?;
     while writer.grown.bytes < bytes {
@@ -83,14 +84,14 @@ pub(crate) fn grow(path: &Path, session: &str, cwd: &str, bytes: u64) -> std::io
             writer.grown.middle = asked;
         }
     }
-    // The live branch is that of the last message.
+    // The last message determines the live branch, so this turn must not be abandoned.
     writer.turn()?;
     writer.file.flush()?;
     Ok(writer.grown)
 }
 
 impl Writer<Records> {
-    /// Gives the uuid of the prompt.
+    /// Writes a turn and returns the uuid of its prompt.
     fn turn(&mut self) -> std::io::Result<String> {
         let asked = self.dice.size(100, 3_000);
         let content = format!("\"{}\"", self.pool.cut(&mut self.dice, asked));
@@ -111,7 +112,7 @@ impl Writer<Records> {
             if self.dice.below(10) == 0 {
                 let second = self.call(message)?;
                 self.result(second)?;
-                // Each hangs on its call, and what follows on the one that was written last.
+                // The parent of each result is its call; the next record follows the result written last.
                 self.state.parent = caller;
                 self.result(first)?;
             } else {
@@ -141,7 +142,7 @@ impl Writer<Records> {
         )
     }
 
-    /// Gives the number of the call.
+    /// Writes a tool call and returns its number.
     fn call(&mut self, message: u64) -> std::io::Result<u64> {
         let (size, id) = (self.dice.size(20, 4_000), self.dice.word());
         let text = self.pool.cut(&mut self.dice, size).to_owned();
@@ -198,7 +199,7 @@ impl Writer<Records> {
 }
 
 impl Pool {
-    /// The longest text, and as much again to begin anywhere.
+    /// The length of the longest text, plus the same again to choose its start from.
     const BYTES: usize = 200_000;
 
     fn new(dice: &mut Dice) -> Self {
@@ -225,7 +226,7 @@ impl Pool {
         Self { text, lines }
     }
 
-    /// Whole lines of at most so many bytes, but for one that is longer.
+    /// Whole lines of at most this many bytes in total, or a single longer line.
     fn cut(&self, dice: &mut Dice, bytes: usize) -> &str {
         let first = dice.below(self.lines.len() as u64 / 3) as usize;
         let start = self.lines[first];
@@ -246,7 +247,7 @@ impl Dice {
         (self.word() >> 33) % limit.max(1)
     }
 
-    /// Small ones are far more frequent than large ones.
+    /// Returns a size; small sizes are far more frequent than large ones.
     fn size(&mut self, least: u64, most: u64) -> usize {
         let share = self.below(1_000_000) as f64 / 1e6;
         let ratio = most as f64 / least as f64;

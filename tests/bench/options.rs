@@ -1,31 +1,32 @@
-//! What the command line asks for.
+//! The options on the command line.
 
 use std::path::PathBuf;
 
 use crate::{Outcome, scenario};
 
-/// The argument with which this program becomes the agent that streams updates.
+/// The argument with which this program runs as the agent that streams updates.
 pub(crate) const AGENT: &str = "be-agent";
-/// The argument with which it becomes the splice; a socket path follows.
+/// The argument for running as the splice; a socket path follows.
 pub(crate) const SPLICE: &str = "be-splice";
-/// The argument with which it becomes the process that gives one answer; a socket path and a length follow.
+/// The argument for running as a process that always gives the same answer; a socket path and a length
+/// follow.
 pub(crate) const ANSWER: &str = "be-answer";
 
-/// The argument with which it becomes the process that makes the index of a transcript; its path follows.
+/// The argument for running as a process that indexes a transcript; its path follows.
 pub(crate) const INDEX: &str = "be-index";
-/// The argument with which it becomes the process that checks a transcript; its path follows.
+/// The argument for running as a process that checks a transcript; its path follows.
 pub(crate) const CHECK: &str = "be-check";
-/// The argument with which it becomes the process that cuts a transcript; its path and the uuid of a record
-/// follow.
+/// The argument for running as a process that cuts a transcript; its path and the uuid of a record follow.
 pub(crate) const CUT: &str = "be-cut";
-/// The argument with which it becomes the process that copies a transcript line by line; the same follow.
+/// The argument for running as a process that copies a transcript line by line; its path and the uuid of a
+/// record follow.
 pub(crate) const COPY: &str = "be-copy";
-/// The argument with which it becomes the process that only reads a file; its path follows.
+/// The argument for running as a process that only reads a file; its path follows.
 pub(crate) const READ: &str = "be-read";
 
-/// What this process is.
+/// The role of this process.
 pub(crate) enum Role {
-    /// The one that measures.
+    /// The process that measures.
     Bench(Options),
     /// See [`AGENT`].
     Agent,
@@ -48,18 +49,18 @@ pub(crate) enum Role {
 /// How to measure.
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// Only these scenarios; all when empty.
+    /// The scenarios to run; all if empty.
     scenarios: Vec<String>,
-    /// How often a scenario runs; the median counts.
+    /// The number of runs per scenario, of which the median is reported.
     pub(crate) runs: usize,
-    /// How often one thing is done in a run, as a divisor of the usual number.
+    /// The divisor for the number of rounds in a run.
     pub(crate) divisor: u64,
-    /// Whether a limit that is passed makes the command fail.
+    /// Whether the command fails if a limit is exceeded.
     pub(crate) check: bool,
 }
 
 impl Role {
-    /// Reads the arguments behind the program's name.
+    /// Parses the arguments after the program's name.
     pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Outcome<Self> {
         let mut options = Options {
             scenarios: Vec::new(),
@@ -89,7 +90,7 @@ impl Role {
                     });
                 }
                 READ => return Ok(Self::Read(arguments.next().ok_or_else(missing)?.into())),
-                // Cargo adds this to what it runs as a benchmark.
+                // Cargo passes this argument to benchmarks.
                 "--bench" => {}
                 "--check" => options.check = true,
                 "--quick" => (options.runs, options.divisor) = (3, 10),
@@ -112,12 +113,12 @@ impl Role {
 }
 
 impl Options {
-    /// Whether this scenario was asked for.
+    /// Whether this scenario is to run.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.scenarios.is_empty() || self.scenarios.iter().any(|wanted| wanted == name)
     }
 
-    /// How often one thing is done, of a usual number.
+    /// The number of rounds to run, given the usual number.
     pub(crate) fn rounds(&self, usual: u64) -> u64 {
         (usual / self.divisor).max(1)
     }

@@ -1,15 +1,15 @@
-//! All processes on one core: what a message costs then is the sum of what everybody does for it.
+//! Pins all processes to one core, so that the time of a message is the sum of the work of all processes.
 
 use crate::Outcome;
 
-/// Keeps this thread, and what it starts meanwhile, on one core until dropped.
+/// Pins this thread, and the processes it starts meanwhile, to one core until dropped.
 pub(crate) struct Pinned {
     #[cfg(target_os = "linux")]
     before: rustix::thread::CpuSet,
 }
 
 impl Pinned {
-    /// Pins to the last core that this process may use: the first one serves most interrupts.
+    /// Pins to the last core that this process may use, because the first core serves most interrupts.
     #[cfg(target_os = "linux")]
     pub(crate) fn to_one_core() -> Outcome<Self> {
         use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -24,7 +24,7 @@ impl Pinned {
         Ok(Self { before })
     }
 
-    /// Other systems do not let a process choose: the figures are those of all cores.
+    /// Other systems do not allow a process to choose, so the figures there are for all cores.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn to_one_core() -> Outcome<Self> {
         Ok(Self {})

@@ -1,64 +1,64 @@
-//! The table at the end.
+//! The table of results.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
 use crate::Outcome;
 
-/// The most that a figure may be, or the least.
+/// The limit of a figure.
 #[derive(Clone, Copy)]
 pub(crate) enum Limit {
-    /// Not more than this.
+    /// The maximum.
     AtMost(f64),
-    /// Not less.
+    /// The minimum.
     AtLeast(f64),
-    /// None was set.
+    /// No limit.
     Unset,
 }
 
-/// One measured thing.
+/// A row of the table.
 pub(crate) struct Row {
     /// What was measured.
     pub(crate) what: String,
-    /// The daemon's figure.
+    /// The figure with the daemon.
     pub(crate) ours: f64,
-    /// The same without a daemon, measured in this run.
+    /// The figure without a daemon, measured in the same run.
     pub(crate) floor: Option<f64>,
-    /// What is demanded.
+    /// The limit.
     pub(crate) limit: Limit,
-    /// The unit of all of them.
+    /// The unit of the figures.
     pub(crate) unit: &'static str,
-    /// What else is to be said: the spread, other programs' figures.
+    /// Further remarks, for example the spread or the figures of other programs.
     pub(crate) note: String,
 }
 
-/// What has been measured so far.
+/// The rows measured so far.
 pub(crate) struct Report {
     rows: Vec<Row>,
 }
 
 impl Report {
-    /// An empty table.
+    /// Starts an empty table.
     pub(crate) fn begin() -> Self {
         Self { rows: Vec::new() }
     }
 
-    /// Tells whoever waits what goes on.
+    /// Prints which scenario is running.
     pub(crate) fn working_on(&self, scenario: &str) {
         complain(&format!("measuring {scenario} …"));
     }
 
-    /// Adds a figure.
+    /// Adds a row.
     pub(crate) fn add(&mut self, row: Row) {
         self.rows.push(row);
     }
 
-    /// Whether a limit was passed.
+    /// Whether a limit was exceeded.
     pub(crate) fn any_over(&self) -> bool {
         self.rows.iter().any(|row| !row.is_kept())
     }
 
-    /// Writes the table to standard output.
+    /// Prints the table to stdout.
     pub(crate) fn print(&self) -> Outcome<()> {
         let head = ["measured", "ours", "floor", "limit", "", "note"].map(str::to_owned);
         let mut lines = vec![head];
@@ -118,8 +118,8 @@ impl Row {
     }
 }
 
-/// A line to standard error.
+/// Prints a line to stderr.
 pub(crate) fn complain(what: &(impl std::fmt::Display + ?Sized)) {
-    // Nobody is left to tell when this fails.
+    // If this fails, there is no other place to report it.
     let _unwritten = writeln!(std::io::stderr().lock(), "{what}");
 }

@@ -1,4 +1,4 @@
-//! What is measured, by name.
+//! The scenarios and their names.
 
 mod calls;
 mod commands;
@@ -22,15 +22,15 @@ use crate::Outcome;
 use crate::options::Options;
 use crate::report::Report;
 
-/// Something to measure.
+/// A scenario to measure.
 pub(crate) struct Scenario {
-    /// As it is named on the command line.
+    /// The name on the command line.
     pub(crate) name: &'static str,
-    /// Measures it.
+    /// Runs the scenario.
     pub(crate) run: fn(&Options, &mut Report) -> Outcome<()>,
 }
 
-/// All scenarios, in their order.
+/// All scenarios, in the order in which they run.
 pub(crate) const ALL: [Scenario; 17] = [
     Scenario {
         name: "latency",

@@ -1,4 +1,4 @@
-//! A store full of conversations, made through the store itself.
+//! Fills a store with conversations, using the store's own code.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use session_bridge::store::{Change, ConversationRecord, Store, StoreOptions, Tra
 
 use crate::Outcome;
 
-/// Changes that wait to be written at once.
+/// The number of changes that wait to be written at the same time.
 const AT_ONCE: usize = 4_096;
 
-/// Fills the store in this folder with conversations of one or two links, each a second younger than the one
-/// before.
+/// Fills the store in this folder with conversations of one or two links. Each conversation is one second
+/// newer than the previous one.
 pub(crate) fn fill(folder: &Path, conversations: usize) -> Outcome<()> {
     std::fs::create_dir_all(folder)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;

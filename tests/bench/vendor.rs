@@ -1,4 +1,4 @@
-//! The vendor's own library for transcripts, run beside the daemon over the same files.
+//! The vendor's own library for transcripts, run over the same files as the daemon.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,25 +6,25 @@ use std::process::Command;
 use crate::Outcome;
 use crate::npm::{self, Skip};
 
-/// Lists all sessions, and says how long that took and how much memory.
+/// Lists all sessions; prints the duration and the memory.
 const LIST: &str = "const { listSessions } = await import(process.argv[1]); \
     const begun = performance.now(); const sessions = await listSessions({}); \
     console.log(`${sessions.length} sessions in ${Math.round(performance.now() - begun)} ms, \
     ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
 
-/// Reads the messages of one session, and says the same.
+/// Reads the messages of one session; prints the duration and the memory.
 const MESSAGES: &str = "const { getSessionMessages } = await import(process.argv[1]); \
     const begun = performance.now(); const messages = await getSessionMessages(process.argv[2]); \
     console.log(`${messages.length} messages in ${Math.round(performance.now() - begun)} ms, \
     ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
 
-/// Cuts one session behind a message, and says how long that took and how much memory.
+/// Cuts one session after a message; prints the duration and the memory.
 const FORK: &str = "const { forkSession } = await import(process.argv[1]); \
     const begun = performance.now(); await forkSession(process.argv[2], { upToMessageId: process.argv[3] }); \
     console.log(`${Math.round(performance.now() - begun)} ms, ${Math.round(process.resourceUsage().maxRSS / 1000)} MB`);";
 
-/// What `listSessions()` takes for the transcripts below a root, in words, or why nothing can be said. It has
-/// to find as many.
+/// Describes the cost of `listSessions()` for the transcripts below a root, or says why it was not measured.
+/// Fails unless it finds `count` sessions.
 pub(crate) fn list_sessions(root: &Path, count: u64) -> Outcome<String> {
     match run("listSessions()", LIST, root, &[]) {
         Ok(said) if said.contains(&format!(": {count} sessions in ")) => Ok(said),
@@ -33,17 +33,17 @@ pub(crate) fn list_sessions(root: &Path, count: u64) -> Outcome<String> {
     }
 }
 
-/// What `getSessionMessages()` takes for one of them, in words, or why nothing can be said.
+/// Describes the cost of `getSessionMessages()` for a session, or says why it was not measured.
 pub(crate) fn get_session_messages(root: &Path, session: &str) -> String {
     run("getSessionMessages()", MESSAGES, root, &[session]).unwrap_or_else(|why| why)
 }
 
-/// What `forkSession()` takes to cut one of them behind a message, in words, or why nothing can be said.
+/// Describes the cost of `forkSession()` up to a message, or says why it was not measured.
 pub(crate) fn fork_session(root: &Path, session: &str, message: &str) -> String {
     run("forkSession()", FORK, root, &[session, message]).unwrap_or_else(|why| why)
 }
 
-/// What it says, or why it says nothing.
+/// Runs a script with the library. Returns its output, or why there is none.
 fn run(name: &str, script: &str, root: &Path, arguments: &[&str]) -> Result<String, String> {
     let adapter = match npm::claude_adapter() {
         Ok(adapter) => adapter,

@@ -1,4 +1,4 @@
-//! The three ways from the agent to whoever reads: the pipe itself, the splice, and the daemon.
+//! The three ways from the agent to the reader: the pipe itself, the splice, and the daemon.
 
 use std::io::{Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -12,13 +12,13 @@ use crate::daemon::{Daemon, Home, SocketClient, client};
 use crate::floor::{Ended, spawn_agent};
 use crate::options::SPLICE;
 
-/// A way over which a prompt can be sent and its updates come back.
+/// A way on which prompts are sent and their updates return.
 pub(crate) trait Way {
-    /// Sends a prompt and hands on each update until it is answered.
+    /// Sends a prompt and passes each update to `each` until the prompt is answered.
     fn prompt(&mut self, text: &str, each: &mut dyn FnMut(Arrived)) -> Outcome<()>;
 }
 
-/// The pipe.
+/// The pipes of the agent itself.
 pub(crate) struct Direct {
     client: Client<ChildStdout, ChildStdin>,
     session: String,
@@ -26,19 +26,20 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// With this program's agent.
+    /// Starts the streaming agent of this program.
     pub(crate) fn open() -> Outcome<Self> {
         Self::to(spawn_agent()?)
     }
 
-    /// With the daemon's own agent, which writes transcripts into this folder.
+    /// Starts the daemon's built-in agent, which writes transcripts into this folder.
     pub(crate) fn to_loopback(data: &std::path::Path) -> Outcome<Self> {
         let mut command = Command::new(crate::daemon::program());
         command.arg("loopback-agent").arg("--data").arg(data);
         Self::to(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
     }
 
-    /// The daemon in this home as an agent with the same agent behind it, through the process that an editor starts.
+    /// Starts `sessionctl acp` for the daemon in this home, as an editor would, with the streaming agent
+    /// behind it.
     pub(crate) fn to_daemon(home: &Home) -> Outcome<Self> {
         Self::to(acp(home).spawn()?)
     }
@@ -64,7 +65,7 @@ impl Way for Direct {
     }
 }
 
-/// What an editor starts, with the agent `bench`.
+/// The command that an editor starts, with the agent `bench`.
 pub(crate) fn acp(home: &Home) -> Command {
     let mut command = Command::new(crate::daemon::command_line());
     command
@@ -76,7 +77,7 @@ pub(crate) fn acp(home: &Home) -> Command {
     command
 }
 
-/// The splice.
+/// The splice, a process between a socket and the streaming agent.
 pub(crate) struct Splice {
     client: SocketClient,
     session: String,
@@ -85,7 +86,7 @@ pub(crate) struct Splice {
 }
 
 impl Splice {
-    /// A process of its own, between a socket and this program's agent.
+    /// Starts the splice and the agent.
     pub(crate) fn open() -> Outcome<Self> {
         let folder = tempfile::Builder::new().prefix("sb").tempdir()?;
         let socket = folder.path().join("splice.sock");
@@ -117,7 +118,7 @@ pub(crate) struct Bridge {
 }
 
 impl Bridge {
-    /// With this agent: `bench` or `loopback`.
+    /// Starts the daemon with this agent: `bench` or `loopback`.
     pub(crate) fn open(agent: &str) -> Outcome<Self> {
         let home = Home::new()?;
         let daemon = home.start()?;

@@ -1,4 +1,4 @@
-//! Chain and lineage of a conversation, compared with what was acknowledged of them and with each other.
+//! Compares the chain and lineage of a conversation with what was acknowledged of them, and with each other.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::ledger::{Ledger, text};
 
-/// The most links of a chain.
+/// The maximum number of links in a chain.
 pub(crate) const CHAIN_LIMIT: usize = 16;
 
-/// Every id that it was ever seen to have leads to it.
+/// Checks that every upstream id ever seen in the conversation resolves to it.
 pub(crate) fn verify_upstream(client: &mut Client, ledger: &mut Ledger) {
     for upstream in &ledger.upstream {
         let found = client.call("conversation/get", &json!({"conversationId": upstream}));
@@ -18,10 +18,10 @@ pub(crate) fn verify_upstream(client: &mut Client, ledger: &mut Ledger) {
     }
 }
 
-/// After how many readings a conversation that changes during each is taken for one that never rests.
+/// If a conversation changes during this many readings in a row, it is assumed never to rest.
 const PASSES_LIMIT: usize = 100;
 
-/// What is told of one conversation.
+/// What the daemon reports about one conversation.
 struct Seen {
     entries: Value,
     links: Value,
@@ -29,8 +29,9 @@ struct Seen {
 }
 
 impl Seen {
-    /// Reads all of it with no change in between: a conversation may continue automatically between two calls. A turn that
-    /// ran when the daemon was killed is continued a few times at most.
+    /// Reads chain, lineage and view without a change in between, because a conversation may continue
+    /// automatically between two calls. A turn that ran when the daemon was killed is continued a few times
+    /// at most.
     fn at_one_time(client: &mut Client, id: &str) -> Self {
         let params = json!({"conversationId": id, "limit": 1000});
         let mut lineage = client.call("conversation/lineage", &params)["entries"].take();
@@ -44,11 +45,11 @@ impl Seen {
                 return Self { entries, links, view };
             }
         }
-        panic!("{id} changes again and again");
+        panic!("{id} changed during {PASSES_LIMIT} readings");
     }
 }
 
-/// The lineage has every entry that was seen and no hole, and the chain is what it says.
+/// Checks that the lineage has every entry seen before and no gap, and that the chain follows from it.
 pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
     let seen_now = Seen::at_one_time(client, &ledger.id);
     let entries = seen_now.entries.as_array().unwrap();
@@ -56,14 +57,14 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
         assert_eq!(
             entry["seq"],
             place as u64 + 1,
-            "{}: a hole in {entries:#?}",
+            "{}: a gap in {entries:#?}",
             ledger.id
         );
     }
     let seen = ledger.lineage.len();
     assert!(
         entries.len() >= seen,
-        "{}: {} of {seen} entries",
+        "{}: the lineage has {} of {seen} entries",
         ledger.id,
         entries.len()
     );
@@ -72,7 +73,7 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
     if news.iter().any(|entry| entry["reason"] == "edited") {
         ledger.history_was_edited();
     }
-    // A move is undone for each session that it took along, the head last.
+    // An undone move is recorded once for each session that moved, with the head last.
     if let Some(head) = news.iter().rfind(|entry| entry["reason"] == "undone") {
         ledger.history_was_undone(head);
     }
@@ -80,7 +81,7 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
         let is_news = !ledger.lineage.contains_key(&entry["seq"].as_u64().unwrap());
         let lost_something = entry["fidelity"] != "full" && entry["reason"] != "reset";
         if is_news && lost_something && !ledger.told.contains(&text(entry, "upstreamId")) {
-            // Told by the lineage, nobody having been there to hear how much of it is missing.
+            // The lineage reports the loss, but no client received how many turns are missing.
             ledger.history.clear();
         }
     }
@@ -89,14 +90,14 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
     let unknown: Vec<&String> = ledger.upstream.difference(&in_lineage).collect();
     assert!(
         unknown.is_empty(),
-        "{}: not in the lineage: {unknown:?}",
+        "{}: ids missing in the lineage: {unknown:?}",
         ledger.id
     );
 
     let resets = entries.iter().filter(|entry| entry["reason"] == "reset").count();
     assert!(
         resets >= ledger.resets,
-        "{}: {resets} of {} resets",
+        "{}: the lineage has {resets} of {} resets",
         ledger.id,
         ledger.resets
     );
@@ -115,7 +116,7 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
     for link in links {
         let (id, turns) = (text(link, "upstreamId"), link["turns"].as_u64().unwrap());
         let seen = ledger.turns.get(&id).copied().unwrap_or_default();
-        assert!(turns >= seen, "{}: {turns} turns of {seen} on {id}", ledger.id);
+        assert!(turns >= seen, "{}: {id} has {turns} of {seen} turns", ledger.id);
         assert!(
             link["written"] == true || !ledger.written.contains(&id),
             "{}: {link}",
@@ -129,9 +130,9 @@ pub(crate) fn verify_chain(client: &mut Client, ledger: &mut Ledger) {
     }
 }
 
-/// Whether a chain is what the lineage says, by the rules of the chain: an id is appended, an older equal one
-/// leaves, a session that moves to another folder keeps its place, a head that was never written may leave when
-/// another comes, past sixteen the oldest leaves, a reset empties it.
+/// Checks a chain against the lineage by the rules of the chain: a new id is appended; an older equal id is
+/// removed; a session that moves to another folder keeps its place; a head that was never written may be
+/// removed when another one comes; after sixteen links the oldest is removed; a reset removes all.
 fn chain_follows(entries: &[Value], chain: &[String], written: &BTreeSet<String>) -> Result<(), String> {
     let mut expected: Vec<(String, bool)> = Vec::new();
     for entry in entries {
@@ -139,7 +140,7 @@ fn chain_follows(entries: &[Value], chain: &[String], written: &BTreeSet<String>
         match entry["reason"].as_str().unwrap() {
             "reset" | "deleted" => expected.clear(),
             "updated" | "abandoned" => {}
-            // A folder moved with what ran in it, which may be older sessions alone.
+            // A move of a folder records the sessions that ran in it, which may all be older ones.
             "moved" if expected.iter().any(|(known, _)| *known == id) => {}
             _ => {
                 if let Some((head, may_have_left)) = expected.last_mut() {
@@ -183,16 +184,25 @@ fn a_chain_that_is_not_what_the_lineage_says_is_seen() {
     };
     let two = [entry("a", "created"), entry("b", "rolled")];
     assert!(follows(&two, &["a", "b"], &["a"]));
-    assert!(follows(&two, &["b"], &[]), "a was never written");
-    assert!(!follows(&two, &["b"], &["a"]), "a was written");
-    assert!(!follows(&two, &["a"], &["a"]), "the head is gone");
-    assert!(!follows(&two, &["b", "a"], &["a"]), "another order");
-    assert!(!follows(&two, &["a", "x", "b"], &["a"]), "a stranger");
+    assert!(
+        follows(&two, &["b"], &[]),
+        "a was never written, so it may be removed"
+    );
+    assert!(!follows(&two, &["b"], &["a"]), "a was written, so it must stay");
+    assert!(!follows(&two, &["a"], &["a"]), "the head is missing");
+    assert!(!follows(&two, &["b", "a"], &["a"]), "the order is wrong");
+    assert!(
+        !follows(&two, &["a", "x", "b"], &["a"]),
+        "x is not in the lineage"
+    );
     let back = [entry("a", "created"), entry("b", "forked"), entry("a", "undone")];
     assert!(follows(&back, &["b", "a"], &["a", "b"]));
     let moved = [two[0].clone(), two[1].clone(), entry("a", "moved")];
-    assert!(follows(&moved, &["a", "b"], &["a", "b"]), "a moved alone");
-    assert!(!follows(&moved, &["b", "a"], &["a", "b"]), "a move makes no head");
+    assert!(follows(&moved, &["a", "b"], &["a", "b"]), "only a moved");
+    assert!(
+        !follows(&moved, &["b", "a"], &["a", "b"]),
+        "a move does not change the head"
+    );
     let reset = [entry("a", "created"), entry("a", "reset"), entry("b", "created")];
     assert!(follows(&reset, &["b"], &["a"]));
     assert!(!follows(&reset, &["a", "b"], &["a"]));

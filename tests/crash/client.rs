@@ -1,4 +1,4 @@
-//! A client of the daemon's socket that knows nothing but JSON lines: what it has read was acknowledged.
+//! A client of the daemon's socket that knows only JSON lines: everything it has read counts as acknowledged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::home::PATIENCE;
 use crate::signs;
 
-/// How many of the last lines are shown when no more come.
+/// How many of the last lines are printed when no more lines come.
 const LAST_LINES: usize = 8;
 
 /// One connection.
@@ -19,23 +19,23 @@ pub(crate) struct Client {
     writer: UnixStream,
     reader: BufReader<UnixStream>,
     last_id: u64,
-    /// The requests that have no answer yet.
+    /// The requests without a response so far.
     unanswered: BTreeMap<u64, Value>,
     last_lines: VecDeque<String>,
 }
 
-/// The daemon is gone.
+/// The daemon has closed the connection.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
-/// What the daemon answers: a result, or an error object.
+/// A response of the daemon: a result or an error object.
 pub(crate) type Answer = Result<Value, Value>;
 
-/// One line of the daemon's.
+/// One line from the daemon.
 #[derive(Debug)]
 pub(crate) enum Line {
     Answer(u64, Answer),
-    /// The event's envelope.
+    /// The envelope of an event.
     Event(Value),
 }
 
@@ -53,7 +53,7 @@ impl Client {
         })
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub(crate) fn send(&mut self, method: &str, params: &Value) -> Result<u64, Gone> {
         self.last_id += 1;
         let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
@@ -64,21 +64,21 @@ impl Client {
         Ok(self.last_id)
     }
 
-    /// The next line, unless this has something to read first.
+    /// Returns the next line, or `None` if `other` becomes readable first.
     pub(crate) fn read_unless(&mut self, other: impl AsFd) -> Result<Option<Line>, Gone> {
         let is_there = !self.reader.buffer().is_empty() || !signs::tells_first(other, &self.writer);
         if is_there { self.read().map(Some) } else { Ok(None) }
     }
 
-    /// The next line.
+    /// Returns the next line.
     pub(crate) fn read(&mut self) -> Result<Line, Gone> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
-            // A line without its end was cut off with the daemon: nothing was acknowledged by it.
+            // A line without its line break was cut off when the daemon died; it acknowledges nothing.
             Ok(_) if !line.ends_with('\n') => return Err(Gone),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                panic!("the daemon has said nothing for {PATIENCE:?}{}", self.silence())
+                panic!("no line from the daemon for {PATIENCE:?}{}", self.silence())
             }
             Err(_) => return Err(Gone),
         }
@@ -99,7 +99,7 @@ impl Client {
         Ok(Line::Event(message["params"]["result"].take()))
     }
 
-    /// What was not answered, and what came last; for those who look into a failure.
+    /// The open requests and the last lines, for a failure message.
     fn silence(&self) -> String {
         let mut text = String::new();
         for request in self.unanswered.values() {
@@ -111,7 +111,7 @@ impl Client {
         text
     }
 
-    /// Sends a request and waits for its answer; events before it are dropped.
+    /// Sends a request and waits for its response. Events before the response are dropped.
     pub(crate) fn ask(&mut self, method: &str, params: &Value) -> Result<Answer, Gone> {
         let id = self.send(method, params)?;
         loop {
@@ -123,7 +123,7 @@ impl Client {
         }
     }
 
-    /// As [`Client::ask`], of a daemon that must be there and must not refuse.
+    /// The same as [`Client::ask`], but the daemon must be running and must not refuse.
     #[track_caller]
     pub(crate) fn call(&mut self, method: &str, params: &Value) -> Value {
         match self.ask(method, params) {
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// As [`Client::ask`], of a daemon that must refuse: the error.
+    /// The same as [`Client::ask`], but the daemon must refuse. Returns the error.
     #[track_caller]
     pub(crate) fn refused(&mut self, method: &str, params: &Value) -> Value {
         match self.ask(method, params) {
@@ -143,14 +143,14 @@ impl Client {
         }
     }
 
-    /// Makes a conversation and gives its id.
+    /// Creates a conversation and returns its id.
     #[track_caller]
     pub(crate) fn new_conversation(&mut self, params: &Value) -> String {
         let made = self.call("conversation/new", params);
         made["conversation"]["id"].as_str().unwrap().to_owned()
     }
 
-    /// Sends a prompt and gives the turn's result.
+    /// Sends a prompt and returns the result of the turn.
     #[track_caller]
     pub(crate) fn prompt(&mut self, id: &str, text: &str) -> Value {
         self.call(

@@ -1,5 +1,5 @@
-//! A daemon that is killed while it erases a conversation: afterwards the conversation is there or it is deleted, and once it is
-//! deleted, its words are in no file.
+//! Kills a daemon while it erases a conversation. Afterwards the conversation must either exist or be
+//! deleted; if it is deleted, no file may contain its text.
 
 use std::fs;
 
@@ -11,19 +11,20 @@ use crate::carrying::files_below;
 use crate::random::Random;
 use crate::signs::Watched;
 
-/// The daemon is killed after less than so many changes on disk: fewer than an erasure makes.
+/// The daemon is killed after fewer changes on disk than this; an erasure makes fewer than this.
 const CHANGES_OF_AN_ERASURE: usize = 100;
 
-/// A conversation whose deletion was asked for with its transcripts, and not answered.
+/// A conversation whose deletion with its transcripts was requested but not answered.
 #[derive(Debug)]
 pub(super) struct Doomed {
     id: String,
-    /// It is in the title, in a setting that is a file of its own, and in the prompt. Nothing else has it.
+    /// A word that is in the title, in a setting stored as a separate file, and in the prompt, and nowhere
+    /// else.
     word: String,
 }
 
 impl Doomed {
-    /// Makes one, asks for its deletion, and kills the daemon meanwhile.
+    /// Creates such a conversation, requests its deletion, and kills the daemon meanwhile.
     pub(super) fn of_killed(home: &Home, daemon: &mut Daemon, number: usize, random: &mut Random) -> Self {
         let mut client = Client::connect(&home.socket()).unwrap();
         let word = format!("doomed-{number}-word");
@@ -33,7 +34,7 @@ impl Doomed {
             "title": word,
             "settings": {"systemPrompt": format!("{word} ").repeat(1_000)},
         }));
-        // Its agent may be killed by another client's prompt.
+        // The prompt may fail, because another client's prompt may kill the shared agent.
         let prompt = json!({"conversationId": id, "prompt": word, "requestId": word});
         drop(client.ask("conversation/prompt", &prompt).unwrap());
         let watched = Watched::below(home.path());
@@ -43,8 +44,8 @@ impl Doomed {
         Self { id, word }
     }
 
-    /// Fails if it is neither there nor deleted, or if its words are in a file once it is deleted. Returns whether
-    /// it was still there.
+    /// Checks that the conversation either exists or is deleted, and that no file contains its word once it
+    /// is deleted. Returns whether it still existed.
     pub(super) fn verify(self, home: &Home, told: &str) -> bool {
         let mut client = Client::connect(&home.socket()).unwrap();
         let this = json!({"conversationId": self.id});
@@ -64,7 +65,7 @@ impl Doomed {
             let watched = Watched::below(home.path());
             match client.ask("conversation/delete", &delete).unwrap() {
                 Ok(answer) => assert_eq!(answer, json!({}), "{told}"),
-                // The daemon finishes the deletion that it had begun.
+                // The daemon itself is finishing the deletion that it had begun.
                 Err(error) => {
                     assert!(
                         [1001, 1003].contains(&error["code"].as_i64().unwrap()),
@@ -79,16 +80,16 @@ impl Doomed {
             }
         }
         if !is_there {
-            // The store completes an erasure before it takes a change.
+            // The store completes an erasure before it accepts the next change.
             client.new_conversation(&json!({"agent": "loopback", "cwd": home.project()}));
         }
         let word = self.word.as_bytes();
         for file in files_below(&home.data()) {
-            // Nobody heard whether a transcript could not be deleted because its agent had ended.
+            // A deletion may leave a transcript if its agent had exited; the answer that says so was lost.
             let is_transcript = ["loopback", "kept"]
                 .iter()
                 .any(|name| file.starts_with(home.data().join(name)));
-            // The agent's files may go meanwhile.
+            // The agent may delete its files meanwhile.
             let text = fs::read(&file).unwrap_or_default();
             assert!(
                 is_transcript && !is_there || !text.windows(word.len()).any(|part| part == word),

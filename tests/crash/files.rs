@@ -1,5 +1,5 @@
-//! What is done to the files of conversations, as a client does it: a folder that goes elsewhere with all
-//! that ran in it, a transcript that is kept, deleted and restored, and one that is damaged and repaired.
+//! Client actions on the files of conversations: moves a folder with all its conversations; keeps, deletes
+//! and restores a transcript; damages and repairs one.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,21 +11,21 @@ use super::client::{Client, Gone};
 use super::ledger::text;
 use super::worker::Worker;
 
-/// A line that no agent wrote.
+/// An incomplete line that no agent wrote.
 pub(crate) const GARBAGE: &str = "{\"torn\":";
 
-/// A folder that is being moved.
+/// A folder move that was requested.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     params: Value,
-    /// The conversations that were in it.
+    /// The ids of the conversations in the folder.
     inside: Vec<String>,
 }
 
 impl Worker {
-    /// Has everything of one folder go to another one.
+    /// Moves all conversations of one folder to another folder.
     pub(crate) fn move_tree(&mut self, client: &mut Client) -> Result<(), Gone> {
-        // The first is above the others.
+        // The first folder contains the others.
         let from = self.random.pick(&self.folders[1..]);
         let others: Vec<String> = self.folders[1..]
             .iter()
@@ -55,7 +55,7 @@ impl Worker {
 
     fn tree_was_answered(&mut self, asked: &Tree, answer: Result<&Value, &Value>) {
         if let Err(error) = answer {
-            // A turn runs there, or another folder is on its way.
+            // A turn is running in the folder, or another folder is being moved.
             assert_eq!(error["code"], 1003, "{error}");
         }
         let folder = text(&asked.params, if answer.is_ok() { "to" } else { "from" });
@@ -67,7 +67,7 @@ impl Worker {
         self.figures.trees += u64::from(answer.is_ok_and(|moved| moved["moved"] != 0));
     }
 
-    /// Of a folder whose move was cut short all that was in it has gone, or nothing.
+    /// Checks that an interrupted folder move has moved all its conversations or none.
     pub(crate) fn verify_tree(&mut self, client: &mut Client) {
         let Some(asked) = self.tree.take() else { return };
         let mut folders: Vec<String> = asked
@@ -82,24 +82,24 @@ impl Worker {
             .collect();
         folders.sort();
         folders.dedup();
-        assert!(folders.len() <= 1, "{asked:?} is half done: {folders:?}");
+        assert!(folders.len() <= 1, "{asked:?} is only partly moved: {folders:?}");
         self.figures.cut_short += 1;
         if asked.params["requestId"].is_null() {
             return;
         }
         let first = client
             .ask("transcript/move", &asked.params)
-            .expect("the daemon stays");
+            .expect("the daemon is running");
         self.tree_was_answered(&asked, first.as_ref());
         if first.is_ok() {
             let again = client
                 .ask("transcript/move", &asked.params)
-                .expect("the daemon stays");
+                .expect("the daemon is running");
             assert_eq!(again, first);
         }
     }
 
-    /// Has a transcript kept, deletes it as the agent does after its time, and has it back.
+    /// Keeps a transcript, deletes it as the agent does after its retention period, and restores it.
     pub(crate) fn lose_and_restore(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let Some(path) = self.closed(client, index)? else {
             return Ok(());
@@ -109,7 +109,8 @@ impl Worker {
             return Ok(());
         }
         fs::remove_file(&path).unwrap();
-        // Whatever comes of this, what is next asked of the conversation finds all of it.
+        // Even if the restore is refused, the next call that uses the conversation must find the whole
+        // history.
         if let Ok(restored) = self.ask(client, "transcript/restore", &params)? {
             assert!(path.exists(), "{restored} is not {}", path.display());
             self.figures.restored += 1;
@@ -117,7 +118,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Damages a transcript and has it repaired.
+    /// Damages a transcript and repairs it.
     pub(crate) fn repair(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let head = self.note_past(client, index)?;
         let Some(path) = self.closed(client, index)? else {
@@ -141,8 +142,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Where the transcript of the head lies, which no agent has open now; none where there is none, or where
-    /// something runs.
+    /// Closes the session and returns the path of the head's transcript, which no agent has open then.
+    /// Returns `None` if there is no transcript or something is running.
     fn closed(&mut self, client: &mut Client, index: usize) -> Result<Option<PathBuf>, Gone> {
         let params = json!({"conversationId": self.active[index].id});
         if self.ask(client, "conversation/close", &params)?.is_err() {

@@ -1,5 +1,5 @@
-//! Rounds on a disk that fills up and is freed at any moment, below the daemon and its agent: whatever was acknowledged is there
-//! after the kill at the end of each round, and what was refused was not done.
+//! Rounds with a daemon and an agent on a disk that is filled and freed at random moments. Each round ends
+//! with a kill. Everything acknowledged must exist afterwards, and refused changes must not have been made.
 
 use serde_json::{Value, json};
 
@@ -9,29 +9,30 @@ use super::room::Disk;
 use super::rounds::number_from;
 use crate::random::Random;
 
-/// Rounds unless `CRASH_ROUNDS` says otherwise: what fits into the plain test run.
+/// Number of rounds unless `CRASH_ROUNDS` is set; few enough for the normal test run.
 const ROUNDS: u64 = 4;
 
-/// What is done in a round.
+/// Number of steps in a round.
 const STEPS: usize = 14;
 
-/// How many steps are certain to meet a full disk.
+/// After this many steps, some step has certainly found the disk full.
 const FULL_STEPS: usize = 500;
 
-/// How many conversations are worked on.
+/// Number of conversations that are used at a time.
 const ACTIVE: usize = 3;
 
-/// What may come back while there is no room: busy, agent unavailable, agent error, not resumable, conflict, store failed.
+/// Errors that are allowed while the disk is full: busy, agent unavailable, agent error, not resumable,
+/// conflict, store failed.
 const EXPECTED_ERRORS: [i64; 6] = [1003, 1006, 1007, 1011, 1012, 1015];
 
-/// What is known of a conversation.
+/// What the client knows of a conversation.
 #[derive(Clone, Default)]
 struct Expected {
     id: String,
     title: String,
-    /// The prompts whose turns have ended well, in order.
+    /// The prompts of the turns that ended well, in order.
     prompts: Vec<String>,
-    /// The calls of these turns, with the turns.
+    /// The calls of these turns, with the ids of the turns.
     turns: Vec<(Value, Value)>,
 }
 
@@ -39,14 +40,14 @@ struct Campaign {
     random: Random,
     talks: Vec<Expected>,
     project: String,
-    /// How many calls there were, each with a key.
+    /// How many calls were made; each has its own request id.
     calls: usize,
     refused: usize,
     acknowledged: usize,
 }
 
 impl Campaign {
-    /// The result of a call, unless there was no room for it.
+    /// The result of a call, or `None` if the disk was too full.
     fn ask(&mut self, client: &mut Client, method: &str, params: &Value) -> Option<Value> {
         match client.ask(method, params).unwrap() {
             Ok(result) => {
@@ -84,7 +85,7 @@ impl Campaign {
         let mut params = json!({"conversationId": self.talks[talk].id, "requestId": key});
         match action {
             10..=64 => {
-                // A long one is a file of its own.
+                // A long prompt is stored as a separate file.
                 let words = if self.random.chance(20) { 2_000 } else { 1 };
                 let text = format!("mark-{}; {}", self.calls, "word ".repeat(words));
                 params["prompt"] = json!(text);
@@ -120,7 +121,7 @@ impl Campaign {
         }
     }
 
-    /// With room, everything that was acknowledged is there.
+    /// Checks, with a disk that has space, that everything acknowledged exists.
     fn verify(&self, client: &mut Client, told: &str) {
         for talk in &self.talks {
             let view = client.call("conversation/get", &json!({"conversationId": talk.id}));
@@ -148,9 +149,12 @@ impl Campaign {
                     .filter(|(_, said)| **said == prompt.trim_end() || **said == prompt);
                 let place = found
                     .next()
-                    .unwrap_or_else(|| panic!("{told}: {prompt:.20} is lost: {history:#}"))
+                    .unwrap_or_else(|| panic!("{told}: {prompt:.20} is missing in the history: {history:#}"))
                     .0;
-                assert!(found.next().is_none(), "{told}: {prompt:.20} stands there twice");
+                assert!(
+                    found.next().is_none(),
+                    "{told}: the history has {prompt:.20} twice"
+                );
                 place
             });
             assert!(places.is_sorted(), "{told}: {said:?}");
@@ -183,7 +187,7 @@ fn nothing_acknowledged_is_lost_on_a_disk_that_fills_up() {
         assert!(daemon.wait_ready(), "{told}: {}", home.last_words());
         let mut client = Client::connect(&home.socket()).unwrap();
         campaign.verify(&mut client, &told);
-        // Only the newest ones are looked at again: the others do not change any more.
+        // Only the newest conversations are checked again, because the others no longer change.
         let old = campaign.talks.len().saturating_sub(2 * ACTIVE);
         campaign.talks.drain(..old);
         let mut is_full = false;
@@ -200,7 +204,7 @@ fn nothing_acknowledged_is_lost_on_a_disk_that_fills_up() {
             campaign.step(&mut client);
         }
         if round + 1 == rounds && campaign.refused == 0 {
-            // A short random campaign may not have met a refusal yet.
+            // A short campaign may not have had a refusal yet.
             if !is_full {
                 fills += 1;
                 is_full = true;
@@ -219,7 +223,7 @@ fn nothing_acknowledged_is_lost_on_a_disk_that_fills_up() {
         }
         daemon.kill();
         if is_full {
-            // It starts, or says what is missing and leaves everything as it is.
+            // The daemon starts, or reports that there is no space and leaves everything unchanged.
             let mut daemon = disk.spawn(&home);
             if daemon.wait_ready() {
                 daemon.kill();

@@ -1,5 +1,4 @@
-//! Going back and going elsewhere, as a client does it: edits, undos and moves, and what each of them makes
-//! of a history.
+//! Client actions that change a history: edits, undos and moves.
 
 use serde_json::{Value, json};
 
@@ -7,22 +6,22 @@ use super::client::{Client, Gone};
 use super::ledger::{Changing, Past, text};
 use super::worker::Worker;
 
-/// The folders that conversations move between, below the first. Agents keep the transcripts of the last two
-/// in one folder, since both have one name there.
+/// The folders that conversations move between, relative to the first. Agents keep the transcripts of the
+/// last two in the same folder, because both paths give the same folder name.
 pub(crate) const FOLDERS: [&str; 4] = ["", "/other", "/else-where", "/else.where"];
 
-/// How many of the last turns one is taken from to be replaced.
+/// How many of the last turns may be edited.
 const BACK: usize = 4;
 
-/// More is not asked for at once; it is more than a history here has.
+/// The page size of a history; larger than any history in this test.
 const MESSAGES: u64 = 1_000;
 
 impl Worker {
-    /// Notes what the history is, before another session may become the head.
+    /// Records the current history, before another session may become the head. Returns the head.
     pub(crate) fn note_past(&mut self, client: &mut Client, index: usize) -> Result<String, Gone> {
         let params = json!({"conversationId": self.active[index].id});
         let view = self.ask(client, "conversation/get", &params)?.unwrap();
-        // What comes behind this in the lineage is of what is done next.
+        // Later entries of the lineage then belong to the next change.
         let params = json!({"conversationId": self.active[index].id, "limit": 1000});
         let lineage = self.ask(client, "conversation/lineage", &params)?.unwrap();
         let ledger = &mut self.active[index];
@@ -72,18 +71,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Fails when something is told to be lost that cannot be.
+    /// Panics if an error reports a loss although nothing can have been lost.
     fn assert_may_be_lost(&self, index: usize, error: &Value) {
         let ledger = &self.active[index];
         let is_lost = [1011, 1016].contains(&error["code"].as_i64().unwrap());
         assert!(
             !is_lost || ledger.may_be_lost,
-            "{}: nothing was lost, yet {error}",
+            "{}: nothing was lost, but the daemon reports {error}",
             ledger.id
         );
     }
 
-    /// What the answer of an edit acknowledges.
+    /// Records what the answer to an edit acknowledges.
     pub(crate) fn edited(&mut self, index: usize, params: &Value, edited: &Value) {
         let ledger = &mut self.active[index];
         if edited["link"].is_null() {
@@ -94,8 +93,8 @@ impl Worker {
         ledger.saw_turn(params["prompt"].as_str().unwrap(), &edited["turn"]);
     }
 
-    /// A turn to replace, by the id of its prompt, with the prompts that stand before it; none when there is
-    /// no turn.
+    /// Chooses a turn to edit. Returns the id of its prompt and the known prompts before it, or `None` if
+    /// there is no turn.
     fn place_to_edit(
         &mut self,
         client: &mut Client,
@@ -106,7 +105,7 @@ impl Worker {
             return Ok(None);
         };
         let messages = told["messages"].as_array().unwrap();
-        // Tools answer as the user.
+        // Tool results have the role of the user too.
         let is_prompt = |message: &&Value| {
             let part = message["content"].as_array().unwrap().last();
             let is_text = part.is_some_and(|part| part["type"] == "text");
@@ -117,13 +116,13 @@ impl Worker {
             return Ok(None);
         }
         let number = prompts.len() - 1 - self.random.below(prompts.len().min(BACK));
-        // What was told in words stands before the prompt.
+        // A summary of earlier sessions comes before the prompt in the same message.
         let words = |message: &&Value| {
             let parts = message["content"].as_array().unwrap();
             parts.last().map(|part| text(part, "text")).unwrap_or_default()
         };
         let before: Vec<String> = prompts[..number].iter().map(words).collect();
-        // In their order: what is said when a turn goes on is always the same.
+        // Matched in order, because the text of an automatic continuation is always the same.
         let mut place = 0;
         let history = self.active[index].history.iter();
         let kept = history.filter(|known| {
@@ -135,7 +134,7 @@ impl Worker {
         Ok(Some((text(prompts[number], "id"), kept)))
     }
 
-    /// Takes back what was done last.
+    /// Undoes the last change.
     pub(crate) fn undo(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let head = self.note_past(client, index)?;
         let mut params = json!({"conversationId": self.active[index].id});
@@ -145,7 +144,7 @@ impl Worker {
         let folder = self.active[index].folders.clone();
         let ledger = &mut self.active[index];
         ledger.changing = Some(Changing::Undo { head });
-        // Where it goes back to is not known before.
+        // Until the answer, the target folder of the undo is unknown.
         ledger.folders.extend(self.folders.iter().cloned());
         self.begin(index, "conversation/undo", &params, None);
         let answer = self.ask(client, "conversation/undo", &params)?;
@@ -159,7 +158,7 @@ impl Worker {
             }
             Err(error) => {
                 ledger.folders = folder;
-                // What was there before a reset may have been lost by then.
+                // A history from before a reset may have been lost since.
                 if self.active[index].resets == 0 {
                     self.assert_may_be_lost(index, &error);
                 }
@@ -169,7 +168,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Has a conversation go on in another folder.
+    /// Moves the conversation to another folder.
     pub(crate) fn move_to(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let folder = self.random.pick(&self.folders);
         let mut params = json!({"conversationId": self.active[index].id, "cwd": folder});
@@ -187,7 +186,7 @@ impl Worker {
                 self.keep_answer(index, "conversation/move", params, &moved);
             }
             Err(error) => {
-                // Busy, or nothing that could be resumed there.
+                // The conversation is busy, or cannot be resumed in the other folder.
                 assert!([1003, 1012].contains(&error["code"].as_i64().unwrap()), "{error}");
                 self.active[index].folders = before;
             }
@@ -195,7 +194,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What the answer of a move acknowledges.
+    /// Records what the answer to a move acknowledges.
     pub(crate) fn moved(&mut self, index: usize, params: &Value, moved: &Value) {
         self.active[index].folders = [text(params, "cwd")].into();
         self.figures.moves += u64::from(moved["moved"].as_u64().unwrap() > 0);

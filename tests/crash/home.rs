@@ -1,4 +1,5 @@
-//! A folder that a daemon has for itself, the daemon as a process, and everything that it may leave behind.
+//! A data folder for the daemons of one test, the daemon as a process, and checks for everything that it may
+//! leave behind.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -15,13 +16,13 @@ use tempfile::TempDir;
 pub(crate) use crate::signs::PATIENCE;
 use crate::signs::{self, Watched};
 
-/// See the module.
+/// The folders of one test's daemons.
 pub(crate) struct Home {
     folder: TempDir,
 }
 
 impl Home {
-    /// An empty home with this configuration, and with a folder to work in.
+    /// Creates an empty home with this configuration and a working directory.
     pub(crate) fn new(config: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("sb").tempdir().unwrap();
         let home = Self { folder };
@@ -44,7 +45,7 @@ impl Home {
         self.path().join("data")
     }
 
-    /// The folder that the conversations work in.
+    /// The working directory of the conversations.
     pub(crate) fn project(&self) -> String {
         self.path().join("project").to_str().unwrap().to_owned()
     }
@@ -57,21 +58,21 @@ impl Home {
         self.path().join("log/sessiond.log")
     }
 
-    /// What the daemons of this home said, the end of it; for those who look into a failure.
+    /// The end of the log of this home's daemons, for a failure message.
     pub(crate) fn last_words(&self) -> String {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(120)..].join("\n")
     }
 
-    /// What they said of this; for the same.
+    /// The lines of that log that contain a text, for a failure message.
     pub(crate) fn words_about(&self, what: &str) -> String {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().filter(|line| line.contains(what)).collect();
         lines.join("\n")
     }
 
-    /// The daemon as a command of its own environment.
+    /// The command that starts the daemon, with an environment of its own.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sessiond"));
         command.env_clear();
@@ -90,12 +91,12 @@ impl Home {
         ]
     }
 
-    /// Starts a daemon and does not wait until it listens.
+    /// Starts a daemon without waiting until it listens.
     pub(crate) fn spawn(&self) -> Daemon {
         self.spawn_as(self.command())
     }
 
-    /// Starts a daemon by this command, with its log in this home.
+    /// Starts a daemon with this command; its log goes to this home.
     pub(crate) fn spawn_as(&self, mut command: Command) -> Daemon {
         let log = OpenOptions::new()
             .create(true)
@@ -118,7 +119,8 @@ impl Home {
         daemon
     }
 
-    /// The processes that belong to this home: those that carry its mark or its name.
+    /// The processes that belong to this home: those with its mark or its path in their environment or
+    /// command line.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let mut needles = vec![self.path().as_os_str().as_bytes().to_vec()];
         if let Ok(instance) = fs::read_to_string(self.data().join("instance")) {
@@ -132,14 +134,14 @@ impl Home {
             .collect()
     }
 
-    /// The processes of this home beside this daemon.
+    /// The processes of this home except for this daemon.
     pub(crate) fn agents(&self, daemon: &Daemon) -> Vec<u32> {
         let mut found = self.processes();
         found.retain(|pid| *pid != daemon.pid());
         found
     }
 
-    /// Fails when a process of this home is left beside these.
+    /// Panics if this home has processes other than these.
     #[track_caller]
     pub(crate) fn assert_nobody_but(&self, known: &[u32]) {
         let mut left = self.processes();
@@ -152,8 +154,8 @@ impl Home {
         );
     }
 
-    /// Fails when a process of an earlier life is left beside this daemon, which may have started agents of
-    /// its own: it goes on with what was cut short.
+    /// Panics if a process of an earlier daemon still exists. This daemon may have started agents already,
+    /// because it continues interrupted work.
     #[track_caller]
     pub(crate) fn assert_only_those_of(&self, daemon: &Daemon) {
         let began = began(daemon.pid());
@@ -163,10 +165,10 @@ impl Home {
                 if pid == daemon.pid() {
                     return true;
                 }
-                // One that ends meanwhile is not left.
+                // A process that ends meanwhile is not left behind.
                 match parent(pid) {
                     None => return true,
-                    // An orphan of the daemon's own, which it is about to end.
+                    // An orphan that this daemon started after its own start, and is about to end.
                     Some(0 | 1) => return self::began(*one).is_none_or(|one| Some(one) >= began),
                     Some(parent) => pid = parent,
                 }
@@ -176,13 +178,13 @@ impl Home {
         left.retain(|pid| !is_its_own(pid));
         assert!(
             left.is_empty(),
-            "of an earlier life: {:?}\n{}",
+            "left behind by an earlier daemon: {:?}\n{}",
             lines_of(&left),
             self.last_words()
         );
     }
 
-    /// Fails unless everything is as it is without a daemon: no process, no socket, a free lock.
+    /// Panics unless no process and no socket is left and the lock is free.
     #[track_caller]
     pub(crate) fn assert_at_rest(&self) {
         self.assert_nobody_but(&[]);
@@ -199,7 +201,7 @@ impl Home {
 }
 
 impl Drop for Home {
-    /// A test that failed leaves nobody behind either.
+    /// Kills the remaining processes, so that a failed test leaves none running.
     fn drop(&mut self) {
         for pid in self.processes() {
             signal(pid, Signal::KILL);
@@ -207,19 +209,19 @@ impl Drop for Home {
     }
 }
 
-/// A daemon's process. Dropped while it runs, it is killed.
+/// A daemon's process. Dropping it kills the process if it still runs.
 pub(crate) struct Daemon {
     child: Child,
     ready: Option<std::io::PipeReader>,
 }
 
 impl Daemon {
-    /// Starts a daemon by this command, which tells that it is ready through its standard input.
+    /// Starts a daemon with this command, which reports through its stdin when it is ready.
     pub(crate) fn spawn(mut command: Command) -> Self {
         let (ready, writer) = std::io::pipe().unwrap();
         command.stdin(writer);
         let child = command.spawn().unwrap();
-        // The command holds the write end too, and the pipe must end with the daemon.
+        // The command also holds the write end of the pipe, which must close when the daemon ends.
         drop(command);
         Self {
             child,
@@ -231,7 +233,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Waits until the daemon listens; false when it ended before.
+    /// Waits until the daemon listens. Returns false if it ended before.
     pub(crate) fn wait_ready(&mut self) -> bool {
         let mut told = String::new();
         let ready = self.ready.take().unwrap();
@@ -243,8 +245,7 @@ impl Daemon {
         signal(self.pid(), which);
     }
 
-    /// Kills it once so many things have changed on the disk of its home; before that when its start or stop
-    /// is done.
+    /// Kills the daemon after this many changes below its home, or earlier if its start or stop completes.
     pub(crate) fn kill_after(&mut self, home: &Watched, changes: usize) {
         if let Some(ready) = &self.ready {
             home.let_pass(changes, ready);
@@ -254,20 +255,20 @@ impl Daemon {
         self.kill();
     }
 
-    /// Kills it, unless it has ended by itself, and waits until it is gone.
+    /// Kills the daemon, unless it has already ended, and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the daemon ends without being killed.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         assert!(ends_within(self.pid(), PATIENCE), "the daemon does not end");
         self.child.wait().unwrap()
     }
 
-    /// Asks it to end, by a signal, and waits until it has.
+    /// Stops the daemon with SIGTERM and waits until it has ended.
     #[track_caller]
     pub(crate) fn stop(mut self) {
         self.signal(Signal::TERM);
@@ -284,7 +285,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Sends a signal; a process that has gone needs none.
+/// Sends a signal. A process that no longer exists is not an error.
 pub(crate) fn signal(pid: u32, which: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         match kill_process(pid, which) {
@@ -294,28 +295,29 @@ pub(crate) fn signal(pid: u32, which: Signal) {
     }
 }
 
-/// Whether the process ends within this time. One that is gone already has.
+/// Whether a process ends within this time, or has already ended.
 pub(crate) fn ends_within(pid: u32, limit: Duration) -> bool {
     signs::descriptor_of(pid).is_none_or(|process| signs::ends_within(process, limit))
 }
 
-/// Processes with their command lines.
+/// The command lines of these processes, with their ids.
 fn lines_of(processes: &[u32]) -> Vec<String> {
     let line_of = |pid: &u32| format!("{pid} ({})", signs::command_line(*pid));
     processes.iter().map(line_of).collect()
 }
 
-/// The parent of a process; none when it has ended.
+/// The parent of a process, or `None` if the process has ended.
 fn parent(pid: u32) -> Option<u32> {
     stat(pid, 1)?.try_into().ok()
 }
 
-/// When a process began, in ticks of the clock since the system started; none when it has ended.
+/// When a process started, in clock ticks since the boot, or `None` if it has ended.
 fn began(pid: u32) -> Option<u64> {
     stat(pid, 19)
 }
 
-/// A number from the status of a process, counted from the state, which comes after the name. The name may contain anything.
+/// A number from `/proc/PID/stat`. Fields are counted from the state, which follows the name in parentheses;
+/// the name may contain anything.
 fn stat(pid: u32, place: usize) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     status

@@ -1,11 +1,11 @@
-//! What the daemon has acknowledged of one conversation, in an answer or an event: all of it has to outlive
+//! What the daemon has acknowledged about one conversation, in a response or an event. All of it must survive
 //! the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// A call that was answered under a request id, to be repeated.
+/// An answered call with a request id, to be repeated.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) method: &'static str,
@@ -13,16 +13,16 @@ pub(crate) struct Answered {
     pub(crate) result: Value,
 }
 
-/// A call with a request id that may have been carried out or not.
+/// A call with a request id and without a response, which may or may not have been carried out.
 #[derive(Clone, Debug)]
 pub(crate) struct Unanswered {
     pub(crate) method: &'static str,
     pub(crate) params: Value,
-    /// The prompt's text, when it is one.
+    /// The text of the prompt, if the call is one.
     pub(crate) text: Option<String>,
 }
 
-/// What a conversation had when its head was left.
+/// The history of a conversation at the moment when a session stopped being its head.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past {
     pub(crate) history: Vec<String>,
@@ -30,68 +30,68 @@ pub(crate) struct Past {
     pub(crate) may_be_lost: bool,
 }
 
-/// What is about to become of a history.
+/// A change of the history that was requested and may be carried out without a response.
 #[derive(Clone, Debug)]
 pub(crate) enum Changing {
-    /// Only what stands before the turn that is replaced is left.
+    /// Only the prompts before the replaced turn remain.
     Edit { kept: Vec<String> },
-    /// What it was before the last change, or, by this head, where it was before the last move.
+    /// The history returns to its state before the last change. If `head` stays the head, the undone change
+    /// was a move.
     Undo { head: String },
 }
 
-/// See the module.
+/// Everything that was acknowledged about one conversation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) id: String,
-    /// Every upstream id that it was ever seen to have.
+    /// Every upstream id that was ever seen in the conversation.
     pub(crate) upstream: BTreeSet<String>,
-    /// The entries of the lineage by their numbers.
+    /// The entries of the lineage, by number.
     pub(crate) lineage: BTreeMap<u64, Value>,
-    /// Links that were seen written.
+    /// Links that were reported as written.
     pub(crate) written: BTreeSet<String>,
-    /// The most turns that a link was seen with.
+    /// The highest number of turns that was reported for each link.
     pub(crate) turns: BTreeMap<String, u64>,
-    /// The prompts whose turns ended well on the history that it has now, in their order.
+    /// The prompts of the current history whose turns ended well, in order.
     pub(crate) history: Vec<String>,
-    /// How many of them were told as missing.
+    /// How many of them were reported as missing.
     pub(crate) missing: usize,
-    /// All prompts that were ever sent here, so that one that was sent twice is known.
+    /// All prompts that were ever sent to this conversation, to detect those that the agent received twice.
     pub(crate) sent: Vec<String>,
-    /// The prompts that were accepted, by their turns.
+    /// The prompts that were accepted, by turn.
     pub(crate) accepted: BTreeMap<String, String>,
-    /// The turns in which the agent said something: their prompts have arrived.
+    /// The turns in which the agent sent something, which proves that their prompts have arrived.
     pub(crate) arrived: BTreeSet<String>,
-    /// How turns ended, by their ids.
+    /// The ends of turns, by turn id.
     pub(crate) ended: BTreeMap<String, Value>,
-    /// Sessions of which it was told how they came back.
+    /// The sessions for which a resume was reported.
     pub(crate) told: BTreeSet<String>,
-    /// How often the chain was emptied.
+    /// How many times the chain was reset.
     pub(crate) resets: usize,
     pub(crate) answered: Vec<Answered>,
     pub(crate) unanswered: Vec<Unanswered>,
-    /// The titles that it may have; one when the last change was acknowledged.
+    /// The possible titles; only one if the last change was acknowledged.
     pub(crate) titles: Vec<String>,
     pub(crate) revision: u64,
-    /// Questions that were raised and that nobody has answered or cancelled.
+    /// Questions that were raised and neither answered nor cancelled.
     pub(crate) open_questions: BTreeSet<String>,
-    /// Questions whose answer was acknowledged.
+    /// Questions whose answers were acknowledged.
     pub(crate) answered_questions: BTreeSet<String>,
-    /// The prompts that are held in line.
+    /// The prompts that are held in the queue.
     pub(crate) held: BTreeSet<String>,
-    /// Whether a session was lost with its transcript since the last new beginning, so that nothing may be
-    /// left.
+    /// Whether a session was lost with its transcript since the last reset, so that the history may be empty.
     pub(crate) may_be_lost: bool,
     pub(crate) deleted: bool,
-    /// The folders that it may be in; one when the last move was acknowledged.
+    /// The possible working directories; only one if the last move was acknowledged.
     pub(crate) folders: BTreeSet<String>,
-    /// What it had when these sessions were left.
+    /// The history at the moment when each of these sessions stopped being the head.
     pub(crate) left: BTreeMap<String, Past>,
-    /// What may have become of the history although nobody was told.
+    /// A change of the history that may have been made without a response.
     pub(crate) changing: Option<Changing>,
 }
 
 impl Ledger {
-    /// The ledger of a conversation as it was answered.
+    /// Creates the ledger of a conversation from a response.
     pub(crate) fn of(conversation: &Value) -> Self {
         let mut ledger = Self {
             id: text(conversation, "id"),
@@ -129,7 +129,7 @@ impl Ledger {
     pub(crate) fn saw_lineage(&mut self, entries: &[Value]) {
         for entry in entries {
             let mut entry = entry.clone();
-            // It follows from the chain at the time of asking.
+            // This member depends on the chain at the time of the request.
             entry.as_object_mut().unwrap().remove("inChain");
             self.saw_upstream(&entry["upstreamId"]);
             let seq = entry["seq"].as_u64().unwrap();
@@ -140,7 +140,7 @@ impl Ledger {
         }
     }
 
-    /// The session was brought back in this way; what is told as missing is not asked for.
+    /// Records how a session was resumed. Turns that are reported as missing are not expected any more.
     pub(crate) fn saw_resumed(&mut self, resumed: &Value) {
         self.saw_upstream(&resumed["upstreamId"]);
         self.told.insert(text(resumed, "upstreamId"));
@@ -148,13 +148,13 @@ impl Ledger {
         match (resumed["fidelity"].as_str().unwrap(), missing) {
             ("full", _) => assert_eq!(missing, 0, "{resumed}"),
             ("text", 0) => {}
-            // So many, and no more.
+            // Exactly this many turns may be missing.
             ("partial" | "text", 1..) => self.missing += usize::try_from(missing).unwrap(),
             _ => self.history.clear(),
         }
     }
 
-    /// A turn ended. `text` is its prompt.
+    /// Records the end of a turn, whose prompt is `text`.
     pub(crate) fn saw_turn(&mut self, text: &str, turn: &Value) {
         self.saw_upstream(&turn["upstreamId"]);
         let known = self
@@ -163,8 +163,8 @@ impl Ledger {
             .or_insert_with(|| turn.clone());
         assert_eq!(known, turn, "{}: a turn ended in two ways", self.id);
         if turn["stopReason"] == "failed" && turn["resumed"]["fidelity"] == "text" {
-            // What is recalled leaves out a turn that failed at the model, and with it the words that stood
-            // before its prompt.
+            // The next summary leaves out a turn that failed at the model, and with it the summary that was
+            // sent before its prompt.
             self.history.clear();
         }
         if turn["stopReason"] == "end_turn" && !self.history.iter().any(|known| known == text) {
@@ -172,7 +172,7 @@ impl Ledger {
         }
     }
 
-    /// What an event of this conversation acknowledges.
+    /// Records what an event of this conversation acknowledges.
     pub(crate) fn hear(&mut self, event: &Value) {
         match event["type"].as_str().unwrap() {
             "snapshot" => self.saw_conversation(&event["conversation"]),
@@ -204,12 +204,12 @@ impl Ledger {
             "interruptResolved" => {
                 self.open_questions.remove(event["interruptId"].as_str().unwrap());
             }
-            "lagged" => panic!("a client that reads was told that it lags"),
+            "lagged" => panic!("the client reads all the time but got `lagged`"),
             _ => {}
         }
     }
 
-    /// A prompt was taken.
+    /// Records that a prompt was accepted.
     pub(crate) fn saw_accepted(&mut self, event: &Value) {
         let prompt = match &event["prompt"] {
             Value::String(prompt) => prompt.clone(),
@@ -223,17 +223,17 @@ impl Ledger {
         self.accepted.insert(text(event, "turnId"), prompt);
     }
 
-    /// The edit that is on its way is done: what it replaces is no part of the history any more.
+    /// Records that the pending edit was made: the replaced turns no longer belong to the history.
     pub(crate) fn history_was_edited(&mut self) {
         if let Some(Changing::Edit { kept }) = &self.changing {
             self.history.clone_from(kept);
             self.changing = None;
-            // What was asked in the turns that are left is asked no more.
+            // The questions of the replaced turns are no longer open.
             self.open_questions.clear();
         }
     }
 
-    /// The undo that is on its way is done: this is the head again.
+    /// Records that the pending undo was made: this link is the head again.
     pub(crate) fn history_was_undone(&mut self, link: &Value) {
         let Some(Changing::Undo { head }) = self.changing.take() else {
             return;
@@ -245,7 +245,8 @@ impl Ledger {
             return;
         }
         self.open_questions.clear();
-        // One that was left before this ledger began is not known, nor whether it can be resumed.
+        // If the session was left before this ledger began, neither its history nor whether it can be resumed
+        // is known.
         let past = self.left.get(&id).cloned();
         self.may_be_lost |= past.as_ref().is_none_or(|past| past.may_be_lost);
         let past = past.unwrap_or_default();
@@ -253,7 +254,7 @@ impl Ledger {
         self.missing = past.missing.max(self.missing);
     }
 
-    /// The chain was emptied.
+    /// Records that the chain was reset.
     pub(crate) fn begin_anew(&mut self) {
         self.changing = None;
         self.resets += 1;
@@ -265,7 +266,7 @@ impl Ledger {
     }
 }
 
-/// A member that is a text.
+/// A member that is a text, or an empty text.
 pub(crate) fn text(value: &Value, member: &str) -> String {
     value[member].as_str().unwrap_or_default().to_owned()
 }

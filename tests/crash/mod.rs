@@ -1,7 +1,7 @@
-//! The daemon as a process that is killed: at random moments, with its agents, and with its files damaged or
-//! without room. What it acknowledged before has to be there afterwards, and no process may stay behind.
+//! Kills the daemon at random moments, also together with its agents, with damaged files, and on a full disk.
+//! Everything acknowledged before must exist afterwards, and no process may be left behind.
 //!
-//! The rounds of [`rounds`] and [`full_disk`] are replayed with `CRASH_SEED`, and `CRASH_ROUNDS` says how many there are.
+//! `CRASH_SEED` replays the rounds of [`rounds`] and [`full_disk`]; `CRASH_ROUNDS` sets their number.
 
 #![cfg(target_os = "linux")]
 #![allow(

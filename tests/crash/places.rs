@@ -1,5 +1,5 @@
-//! Where the transcripts are after a start: each in one place, whole, where its conversation says, and
-//! nothing half done.
+//! Checks the places of transcripts after a start: each transcript must exist once, complete, in the folder
+//! of its conversation, without leftovers of unfinished work.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,8 +14,7 @@ use super::ledger::text;
 use super::worker::Worker;
 use crate::signs::Watched;
 
-/// Fails where a move, a fork or an edit has left a transcript twice, in a place where it is not looked for,
-/// or in parts.
+/// Panics if a move, a fork or an edit has left a transcript twice, in a wrong folder, or incomplete.
 pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
     verify_moves(&home.data(), told);
     let mut client = Client::connect(&home.socket()).unwrap();
@@ -29,7 +28,7 @@ pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
     {
         let params = json!({"conversationId": ledger.id});
         let Ok(view) = client.ask("conversation/get", &params).unwrap() else {
-            // It was deleted, be it that nobody was told.
+            // The conversation was deleted, perhaps without an answer.
             continue;
         };
         let view = &view["conversation"];
@@ -56,14 +55,14 @@ pub(crate) fn verify_places(home: &Home, workers: &[Worker], told: &str) {
     }
 }
 
-/// Whether no conversation runs or is about to be continued, which may copy its session.
+/// Whether no conversation is running or scheduled to continue; a continuation may copy its session.
 fn is_at_rest(client: &mut Client) -> bool {
     let page = client.call("conversation/list", &json!({"limit": 500}));
     let mut all = page["conversations"].as_array().unwrap().iter();
     all.all(|one| one["state"] == "idle" && one["continuation"].is_null())
 }
 
-/// Of copies that nobody has nothing is left.
+/// Checks that no intent of a copy without an owner is left.
 fn verify_copies(home: &Home, client: &mut Client, told: &str) {
     for note in fs::read_dir(home.data().join("copies"))
         .into_iter()
@@ -71,17 +70,18 @@ fn verify_copies(home: &Home, client: &mut Client, told: &str) {
         .flatten()
     {
         let name = note.file_name().into_string().unwrap();
-        // That of a fork's files, and one that is being written.
+        // The folder may also contain the list of a fork's files and an intent that is being written.
         let id = name.trim_end_matches(".new").trim_end_matches(".files");
         let answer = client
             .ask("conversation/get", &json!({"conversationId": id}))
             .unwrap();
         let is_somebodys = answer.map_or_else(|error| error["data"]["deletedAt"].is_string(), |_| true);
-        assert!(is_somebodys, "{told}: nobody has {id}");
+        assert!(is_somebodys, "{told}: no conversation owns the copy {id}");
     }
 }
 
-/// How Claude, and who does as it does, calls a folder.
+/// The name that Claude, and agents with the same layout, give to the transcript folder of a working
+/// directory.
 fn name_of(folder: &str) -> String {
     let is_plain = |sign: char| sign.is_ascii_alphanumeric();
     folder
@@ -90,21 +90,21 @@ fn name_of(folder: &str) -> String {
         .collect()
 }
 
-/// All transcripts by their ids.
+/// All transcripts, by session id.
 fn transcripts(projects: &Path, told: &str) -> BTreeMap<String, PathBuf> {
     let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
     let folders = fs::read_dir(projects).into_iter().flatten().flatten();
     for path in folders.flat_map(|folder| fs::read_dir(folder.path()).unwrap().flatten()) {
         let path = path.path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        // What an agent leaves that was killed within its own fork is for it to clear away, and what a
-        // restore leaves goes when the same is restored again.
+        // An agent that is killed during its own fork leaves a file, which it cleans up itself. An
+        // interrupted restore leaves a file that the next restore of the same session replaces.
         let is_left = [".fork.tmp", ".restored.tmp"]
             .iter()
             .any(|end| name.ends_with(end));
         assert!(
             is_left || !name.starts_with('.'),
-            "{told}: {} was left",
+            "{told}: {} was left behind",
             path.display()
         );
         let Some(id) = name.strip_suffix(".jsonl") else {
@@ -117,7 +117,7 @@ fn transcripts(projects: &Path, told: &str) -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// Whether each record can be read, and one that is no copy of another session's names this folder.
+/// Checks that every record can be read, and that each record that is not a copy names this folder.
 fn is_whole(path: &Path, folder: &str) -> Result<(), String> {
     let text = fs::read_to_string(path).unwrap();
     for line in text.lines().filter(|line| *line != GARBAGE) {
@@ -130,7 +130,8 @@ fn is_whole(path: &Path, folder: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// No move is half done, and none that is done leaves anything. The originals go after the answer.
+/// Waits until no move is unfinished and no finished move has left anything. The originals are deleted after
+/// the answer.
 fn verify_moves(data: &Path, told: &str) {
     let moves = data.join("moves");
     let is_empty = || fs::read_dir(&moves).map_or(true, |mut left| left.next().is_none());

@@ -1,5 +1,5 @@
-//! What runs on behalf of a daemon ends with it, however it hides and however the daemon ends; and who waits
-//! for an agent that has died is told at once.
+//! Everything that a daemon starts ends with it, however a process hides and however the daemon ends. Clients
+//! that wait for an agent that dies are notified at once.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +12,9 @@ use super::client::{Client, Line};
 use super::home::{Home, ends_within, signal};
 use crate::signs::Watched;
 
-/// A loopback agent with a family: a child that ignores SIGTERM, a grandchild in a session of its own, and a
-/// daemon that has forked twice and lost its parents. Each writes its pid down once it is there.
+/// A loopback agent with descendants: a child that ignores SIGTERM, a grandchild in its own session, and a
+/// daemonized process, which has forked twice and lost its parents. Each writes its pid into a file when it
+/// runs.
 const FAMILY: &str = r#"
 echo family >&2
 sh -c 'trap "" TERM; echo $$ > "$0/deaf"; while :; do read line < "$0/fifo"; done' "$PIDS" &
@@ -21,19 +22,20 @@ sh -c 'setsid sh -c "echo \$\$ > \$0/grandchild; exec cat \$0/fifo" "$0"' "$PIDS
 sh -c 'setsid sh -c "sh -c \"echo \\\$\\\$ > \\\$0/daemon; exec cat \\\$0/fifo\" \$0 &" "$0" &' "$PIDS"
 "#;
 
-/// The files that the family writes.
+/// The files with the pids of the descendants.
 const FAMILY_NAMES: [&str; 3] = ["deaf", "grandchild", "daemon"];
 
-/// How long a stop may take with the longest agent: the turn's 0.5 s, 2 s after the end of its input, 5 s
-/// after SIGTERM, 2 s after SIGKILL, twice for what hides from it, and some for a busy machine.
+/// How long a stop may take with the slowest agent: 0.5 s for the turn, 2 s after the end of its input, 5 s
+/// after SIGTERM, 2 s after SIGKILL, the same again for processes that hide, and some time for a busy
+/// machine.
 const LONGEST_STOP: Duration = Duration::from_secs(30);
 
-/// A home with the agent `odd`: this script, and then the loopback agent in its place.
+/// A home with the agent `odd`, which runs this script.
 fn home_with_agent(script: &str) -> Home {
     let home = Home::new("");
     let pids = home.path().join("pids");
     fs::create_dir(&pids).unwrap();
-    // Whoever reads from it waits for as long as it lives.
+    // A process that reads from this pipe blocks for its whole life.
     rustix::fs::mknodat(
         rustix::fs::CWD,
         pids.join("fifo"),
@@ -53,7 +55,7 @@ fn home_with_agent(script: &str) -> Home {
     home
 }
 
-/// The line with which a script becomes the loopback agent.
+/// The shell command of the loopback agent.
 fn loopback(home_data: &str) -> String {
     format!(
         "{} loopback-agent --data {home_data}",
@@ -61,13 +63,13 @@ fn loopback(home_data: &str) -> String {
     )
 }
 
-/// A home whose agent has a family.
+/// A home whose agent has descendants.
 fn home_with_family() -> Home {
-    // The data folder is beside the script.
+    // The data folder is in the same folder as the script.
     home_with_agent(&format!("{FAMILY}\nexec {}", loopback("\"${0%/*}/data\"")))
 }
 
-/// The pids of the family, once all of it is there.
+/// Starts the agent and returns the pids of its descendants once all of them run.
 fn family(home: &Home, client: &mut Client) -> Vec<u32> {
     let id = client.new_conversation(&json!({"agent": "odd", "cwd": home.project()}));
     let turn = client.prompt(&id, "hello");
@@ -76,7 +78,7 @@ fn family(home: &Home, client: &mut Client) -> Vec<u32> {
     Watched::below(&folder).wait_for("whole family", || {
         let pid = |name| {
             let text = fs::read_to_string(folder.join(name)).ok()?;
-            // Its end says that the number is whole.
+            // The line break shows that the number is complete.
             text.strip_suffix('\n')?.parse().ok()
         };
         FAMILY_NAMES.into_iter().map(pid).collect()
@@ -102,7 +104,7 @@ fn the_whole_family_of_an_agent_ends_with_the_daemon() {
     home.assert_at_rest();
 }
 
-// Against F32.
+// F32: the agent's descendants survive a killed daemon, so the next daemon must end them.
 #[test]
 fn the_whole_family_of_an_agent_ends_when_the_daemon_starts_after_it_was_killed() {
     let home = home_with_family();
@@ -113,7 +115,7 @@ fn the_whole_family_of_an_agent_ends_when_the_daemon_starts_after_it_was_killed(
     for pid in &family {
         assert!(
             !ends_within(*pid, Duration::ZERO),
-            "{pid} should have outlived the daemon"
+            "{pid} ended with the killed daemon"
         );
     }
     let next = home.start();
@@ -136,10 +138,7 @@ fn the_whole_family_of_an_agent_ends_with_the_agent() {
         .expect("the agent runs");
     signal(agent, Signal::KILL);
     for pid in family {
-        assert!(
-            ends_within(pid, LONGEST_STOP),
-            "{pid} outlives the agent that it belonged to"
-        );
+        assert!(ends_within(pid, LONGEST_STOP), "{pid} outlives its agent");
     }
     daemon.stop();
     home.assert_at_rest();
@@ -150,7 +149,7 @@ fn is_loopback(pid: u32) -> bool {
     line.split(|byte| *byte == 0).nth(1) == Some(b"loopback-agent")
 }
 
-/// Waits until the agent has said something in a turn.
+/// Waits until the agent has sent something in a turn.
 fn wait_for_words(client: &mut Client) {
     loop {
         if let Line::Event(event) = client.read().unwrap()
@@ -176,8 +175,7 @@ fn answer_to(client: &mut Client, request: u64) -> Value {
     }
 }
 
-/// A home whose agent ends neither with its input nor by SIGTERM, and is deaf to a cancellation when it is
-/// told so.
+/// A home whose agent ignores the end of its input, SIGTERM and, if its prompt says so, a cancellation.
 fn home_with_stubborn_agent() -> Home {
     let agent = loopback("\"${0%/*}/data\"");
     home_with_agent(&format!(
@@ -185,7 +183,7 @@ fn home_with_stubborn_agent() -> Home {
     ))
 }
 
-/// Begins a turn that does not end, and waits until it runs.
+/// Starts a turn that never ends, and waits until it runs.
 fn hang(home: &Home, client: &mut Client) -> u64 {
     let id = client.new_conversation(&json!({"agent": "odd", "cwd": home.project()}));
     client.call("conversation/subscribe", &json!({"conversationId": id}));
@@ -195,7 +193,7 @@ fn hang(home: &Home, client: &mut Client) -> u64 {
     request
 }
 
-// Against F28.
+// F28: the daemon must stop even if its agent ignores everything except SIGKILL.
 #[test]
 fn a_stop_ends_when_the_agent_heeds_nothing() {
     let home = home_with_stubborn_agent();
@@ -204,7 +202,10 @@ fn a_stop_ends_when_the_agent_heeds_nothing() {
     let request = hang(&home, &mut client);
     client.send("daemon/shutdown", &json!({"graceMs": 300})).unwrap();
     let turn = answer_to(&mut client, request);
-    assert_eq!(turn["stopReason"], "cancelled", "whoever waits is told: {turn}");
+    assert_eq!(
+        turn["stopReason"], "cancelled",
+        "the waiting client did not get a cancelled turn: {turn}"
+    );
     assert!(daemon.wait().success());
     home.assert_at_rest();
 }
@@ -222,7 +223,7 @@ fn a_second_signal_cuts_a_stop_short() {
     let mut client = Client::connect(&home.socket()).unwrap();
     hang(&home, &mut client);
     daemon.signal(Signal::TERM);
-    // From here on an hour passes, or another signal comes.
+    // From now on the daemon would wait for an hour, unless a second signal comes.
     wait_for_state(&mut client, "cancelling");
     daemon.signal(Signal::TERM);
     assert!(daemon.wait().success());
@@ -243,7 +244,7 @@ fn a_process_that_another_home_has_started_is_left_alone() {
     for pid in agents {
         assert!(
             !ends_within(pid, Duration::ZERO),
-            "{pid} belongs to somebody else"
+            "the process {pid} of another home was ended"
         );
     }
     neighbour.stop();

@@ -1,8 +1,8 @@
-//! A full disk and a read-only one: a change that cannot be made durable is refused, and the daemon works again
-//! when there is space.
+//! A full disk and a read-only one: a change that cannot be made durable is refused, and the daemon works
+//! again when there is space.
 //!
-//! The disk is a small one in memory, in a mount namespace of its own. Tests that need one are skipped where the
-//! system does not allow such a namespace; the lines of the snapshots for it are checked only where it does.
+//! The disk is a small one in memory, in its own mount namespace. Tests that need one are skipped if the
+//! system does not allow such a namespace; their lines in the snapshots are then not checked.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -16,20 +16,20 @@ use super::home::{Daemon, Home};
 use crate::daemon::error_words;
 use crate::daemon::external_changes::limit_files_of;
 
-/// The length of a title, in bytes: as long as it may be.
+/// The length of a title, in bytes: the maximum.
 const TITLE_BYTES: usize = 4 * 1024;
 
-/// How much the database collects before it has to write, in bytes. It also writes once a second.
+/// How much the database collects before it has to write, in bytes. It also writes once per second.
 const COLLECTED_BYTES: usize = 1024 * 1024;
 
-/// A namespace in which the data folder of a home is a disk in memory, as long as this lives.
+/// A namespace in which the data folder of a home is a disk in memory; it exists until this is dropped.
 pub(super) struct Disk {
     pub(super) keeper: Child,
     data: PathBuf,
 }
 
 impl Disk {
-    /// None, with a printed reason, if the system does not allow this user to mount one.
+    /// Returns `None` and prints the reason if the system does not allow this user to mount a disk.
     pub(super) fn mount(home: &Home, options: &str) -> Option<Self> {
         let script = "mount -t tmpfs -o \"mode=700,$1\" none \"$2\" && echo mounted && exec cat";
         let mut command = Command::new("unshare");
@@ -57,7 +57,7 @@ impl Disk {
         Some(Self { keeper, data })
     }
 
-    /// A daemon for which the disk is there.
+    /// Starts a daemon that sees the disk.
     pub(super) fn spawn(&self, home: &Home) -> Daemon {
         let inner = home.command();
         let mut command = Command::new("nsenter");
@@ -71,14 +71,14 @@ impl Disk {
         home.spawn_as(command)
     }
 
-    /// The same once it is ready, and a connection to it.
+    /// Starts a daemon that sees the disk, waits until it is ready, and connects to it.
     pub(super) fn start(&self, home: &Home) -> (Daemon, Client) {
         let mut daemon = self.spawn(home);
         assert!(daemon.wait_ready(), "{}", home.last_words());
         (daemon, Client::connect(&home.socket()).unwrap())
     }
 
-    /// Writes until there is no room at all.
+    /// Writes until the disk is completely full.
     pub(super) fn fill(&self) {
         let path = self.data.join("filler");
         let mut file = File::options().create(true).append(true).open(path).unwrap();
@@ -87,23 +87,25 @@ impl Disk {
         }
     }
 
-    /// Room for a page of the journal, as long as there is anything to be given away.
+    /// Frees enough space for a page of the journal.
     fn make_little_room(&self) {
         self.free(4_096);
     }
 
-    /// Gives so many bytes of a full disk away.
+    /// Frees this many bytes of a full disk.
     pub(super) fn free(&self, bytes: u64) {
         let filler = File::options()
             .write(true)
             .open(self.data.join("filler"))
             .unwrap();
         let length = filler.metadata().unwrap().len();
-        let left = length.checked_sub(bytes).expect("the whole disk was given away");
+        let left = length
+            .checked_sub(bytes)
+            .expect("the filler file is too small to free this much");
         filler.set_len(left).unwrap();
     }
 
-    /// Removes the databases that were replaced by rebuilt ones, as a user does.
+    /// Removes the databases that were replaced by rebuilt ones, as a user would.
     pub(super) fn remove_unused_databases(&self) {
         for entry in fs::read_dir(&self.data).unwrap() {
             let path = entry.unwrap().path();
@@ -125,7 +127,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // It reads until its input ends.
+        // The keeper reads until its input ends.
         drop(self.keeper.stdin.take());
         drop(self.keeper.wait());
     }
@@ -176,7 +178,8 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
         assert_eq!(turn["stopReason"], "end_turn", "{turn}");
 
         disk.fill();
-        // The journal has some room still. When a new conversation no longer fits, a smaller change may, and clears the failure.
+        // The journal has some room left. When a new conversation no longer fits, a smaller change may still
+        // fit, and clears the failure.
         let mut refusals = 0;
         let status = loop {
             match client.ask("conversation/new", &make).unwrap() {
@@ -193,7 +196,7 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
             }
         };
         assert_eq!(status["conversations"], ids.len());
-        // What is there can be looked at, and what cannot be written is not done.
+        // Existing conversations can be read, and changes that cannot be written are not made.
         let chain = client.call("conversation/chain", &json!({"conversationId": first}));
         let view = client.call("conversation/get", &json!({"conversationId": last}));
         let changes = [
@@ -244,7 +247,8 @@ fn without_room_nothing_is_acknowledged_and_nothing_is_lost() {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// How an agent answers a prompt: well with so many bytes of its own, or with an error whose message has so many bytes.
+/// An agent's answer to a prompt: a result with this many additional bytes, or an error whose message has
+/// this many bytes.
 #[derive(Clone, Copy)]
 enum AgentAnswer {
     Result(usize),
@@ -276,7 +280,7 @@ struct Asked {
     question: Value,
 }
 
-/// Begins one in a new conversation.
+/// Starts such a turn in a new conversation.
 fn ask_of(client: &mut Client, make: &Value) -> Asked {
     let id = client.new_conversation(make);
     client.call("conversation/subscribe", &json!({"conversationId": id}));
@@ -296,7 +300,7 @@ fn ask_of(client: &mut Client, make: &Value) -> Asked {
     }
 }
 
-/// Answers its question, and returns how it ended.
+/// Answers the question of the turn and returns the result of the prompt.
 fn allow(client: &mut Client, asked: &Asked) -> Value {
     let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
     let id = &asked.prompt["conversationId"];
@@ -315,8 +319,8 @@ fn allow(client: &mut Client, asked: &Asked) -> Value {
     }
 }
 
-/// The answer to the same prompt after a kill is what its caller was told, but for what the agent added to it: without room,
-/// that is not kept. The agent's error is either the same or absent.
+/// Checks that the same prompt gets the same answer after a kill as before, except for what the agent added
+/// to it: without room, that is not stored. The agent's error must be the same or absent.
 fn assert_ended_alike(again: &Value, told: &Value) {
     let end = |answer: &Value| {
         let mut failure = answer["failure"].clone();
@@ -333,20 +337,21 @@ fn assert_ended_alike(again: &Value, told: &Value) {
     );
 }
 
-/// Room for the end of a turn is kept free from its beginning, so that it ends after a kill as its caller was told, also if no
-/// transcript shows how.
+/// When a turn starts, room for its end is reserved. So the turn ends the same way after a kill as in the
+/// response to its caller, even if no transcript shows how.
 #[test]
 fn a_turn_that_ends_without_room_has_the_same_end_after_a_kill() {
     ends_alike_after_a_kill(AgentAnswer::Result(0));
 }
 
-/// The answer alone is so large that it is usually stored in a file of its own.
+/// The answer alone is so large that it is usually stored in a separate file.
 #[test]
 fn a_turn_with_a_large_answer_that_ends_without_room_has_the_same_end_after_a_kill() {
     ends_alike_after_a_kill(AgentAnswer::Result(20_000));
 }
 
-/// The answer alone is so large that the journal would not take it, and that few of them would use up what is kept free.
+/// The answer alone is so large that the journal would refuse it, and a few such answers would use up the
+/// reserved room.
 #[test]
 fn a_turn_with_a_very_large_answer_that_ends_without_room_has_the_same_end_after_a_kill() {
     ends_alike_after_a_kill(AgentAnswer::Result(90_000));
@@ -357,7 +362,7 @@ fn many_turns_with_large_answers_that_end_without_room_have_the_same_ends_after_
     many_end_alike_after_a_kill(50_000, false);
 }
 
-/// The same where the agent's error is so long that the journal would not take it.
+/// The same, but the agent's error is so long that the journal would refuse it.
 #[test]
 fn a_turn_with_a_very_long_error_that_ends_without_room_has_the_same_end_after_a_kill() {
     ends_alike_after_a_kill(AgentAnswer::Error(90_000));
@@ -370,7 +375,7 @@ fn ends_alike_after_a_kill(answer: AgentAnswer) {
         return;
     };
     let (mut daemon, mut client) = disk.start(&home);
-    // Too large for a line of the journal: it is stored in a file of its own.
+    // Too large for a line of the journal, so it is stored in a separate file.
     let large = "word ".repeat(4_000);
     let server = json!({"name": "large", "command": "true", "args": [large], "env": []});
     let settings = json!({"mcpServers": [server]});
@@ -380,7 +385,7 @@ fn ends_alike_after_a_kill(answer: AgentAnswer) {
     let asked = ask_of(&mut client, &make);
     disk.fill();
     let title = json!({"conversationId": asked.prompt["conversationId"], "title": "t".repeat(TITLE_BYTES)});
-    // The journal has some room still.
+    // The journal has some room left.
     while client.ask("conversation/update", &title).unwrap().is_ok() {}
     let refused = client.refused(
         "conversation/prompt",
@@ -403,7 +408,7 @@ fn ends_alike_after_a_kill(answer: AgentAnswer) {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// The same where the disk has room, but files of their own cannot be created.
+/// The same with room on the disk, but separate files cannot be created.
 #[test]
 fn a_turn_with_a_large_answer_that_no_file_can_hold_has_the_same_end_after_a_kill() {
     let home = Home::new("");
@@ -412,7 +417,7 @@ fn a_turn_with_a_large_answer_that_no_file_can_hold_has_the_same_end_after_a_kil
     let mut client = Client::connect(&home.socket()).unwrap();
     let asked = ask_of(&mut client, &json!({"agent": "plain", "cwd": home.project()}));
     let bodies = home.data().join("bodies");
-    // There may be none yet.
+    // The folder may not exist yet.
     drop(fs::remove_dir_all(&bodies));
     fs::write(&bodies, "").unwrap();
     let told = allow(&mut client, &asked);
@@ -426,7 +431,8 @@ fn a_turn_with_a_large_answer_that_no_file_can_hold_has_the_same_end_after_a_kil
     home.assert_nobody_but(&[]);
 }
 
-/// The same for turns that run while the journal is rewritten because a conversation was deleted with its transcripts.
+/// The same for turns that run while the journal is rewritten because a conversation is deleted with its
+/// transcripts.
 #[test]
 fn turns_that_end_without_room_after_an_erasure_have_the_same_end_after_a_kill() {
     many_end_alike_after_a_kill(0, true);
@@ -439,7 +445,7 @@ fn many_end_alike_after_a_kill(answer_bytes: usize, erases: bool) {
         return;
     };
     let (mut daemon, mut client) = disk.start(&home);
-    // Almost so large that they are stored in files of their own.
+    // Almost large enough to be stored in separate files.
     let server = json!({"name": "large", "command": "true", "args": ["x".repeat(6_500)], "env": []});
     let make = json!({"agent": "plain", "cwd": home.project(), "settings": {"mcpServers": [server]}});
     let deleted = client.new_conversation(&make);
@@ -464,8 +470,8 @@ fn many_end_alike_after_a_kill(answer_bytes: usize, erases: bool) {
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// sled takes no more changes after a failed write, even if there is space again. The daemon then continues without sled, on
-/// the journal alone, and nothing is lost.
+/// sled accepts no changes after a failed write, even if there is space again. The daemon then continues
+/// without sled, with the journal alone, and nothing is lost.
 #[test]
 fn a_database_that_found_no_room_is_rebuilt_at_the_next_start() {
     let home = Home::new("");
@@ -484,8 +490,9 @@ fn a_database_that_found_no_room_is_rebuilt_at_the_next_start() {
     let mut titled = make.clone();
     titled["title"] = json!("t".repeat(TITLE_BYTES));
     disk.fill();
-    // Nothing reports the failure of a write, but what is written has a limit: each change has a long title, so that after so
-    // many changes sled must have written, and the little room that a change gets is taken by its line of the journal.
+    // A failed write of sled is not reported to the caller. But sled must write after a certain amount of
+    // data: each change here has a long title, so after this many changes sled has certainly tried. The space
+    // that is freed for each change is used up by its line in the journal.
     let most = made + 2 * COLLECTED_BYTES / TITLE_BYTES;
     while !has_failed(&mut client) {
         assert!(made < most, "the database has not written");
@@ -521,12 +528,12 @@ fn a_disk_that_cannot_be_written_is_told_at_the_start() {
         return;
     };
     let mut daemon = disk.spawn(&home);
-    assert!(!daemon.wait_ready(), "it started");
+    assert!(!daemon.wait_ready(), "the daemon started on a read-only disk");
     error_words::check_start("on a read-only disk", daemon.wait().code(), &home.last_words());
     home.assert_nobody_but(&[disk.keeper.id()]);
 }
 
-/// A line of the journal that is written only in part because there is no space is removed again, wherever it was
+/// A journal line that is only partly written because the space runs out is removed again, wherever it was
 /// cut off.
 #[test]
 fn a_line_that_was_written_in_part_was_not_acknowledged_and_does_no_harm() {

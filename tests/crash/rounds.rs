@@ -1,7 +1,8 @@
-//! Rounds: clients work, the daemon is killed, and the next one has to know everything that was acknowledged.
+//! Rounds: clients work, the daemon is killed, and the next daemon must know everything that was
+//! acknowledged.
 //!
-//! The moment of a kill is a number of answers and events, or, while the daemon starts or stops and says
-//! nothing, a number of changes on its disk. It is never a time.
+//! The moment of a kill is a number of responses and events. While the daemon starts or stops and sends
+//! nothing, it is a number of changes on its disk. It is never a time.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -19,23 +20,23 @@ use super::worker::{Figures, Worker};
 use crate::random::Random;
 use crate::signs::Watched;
 
-/// How many clients work at a time.
+/// Number of clients that work at the same time.
 const CLIENTS: usize = 4;
 
-/// Rounds unless `CRASH_ROUNDS` says otherwise: what fits into the plain test run.
+/// Number of rounds unless `CRASH_ROUNDS` is set; few enough for the normal test run.
 const ROUNDS: usize = 20;
 
-/// A start is killed after less than so many changes on disk: about as many as it makes until it listens.
+/// A start is killed after fewer changes on disk than this; a start makes about this many before it listens.
 const CHANGES_OF_A_START: usize = 40;
 
-/// The same of a stop.
+/// A stop is killed after fewer changes on disk than this.
 const CHANGES_OF_A_STOP: usize = 40;
 
-/// The configuration of the daemons: a cancelled turn gets little time, since some agents are told to be
-/// deaf.
+/// The configuration of the daemons. A cancelled turn gets little time, because some agents ignore
+/// cancellations.
 const CONFIG: &str = "[limits]\ncancel_grace_ms = 2000\n";
 
-/// Counts what the daemon has said, and knows whether it is going to be killed.
+/// Counts the lines that clients read, and knows whether the daemon is about to be killed.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     count: Mutex<Count>,
@@ -45,14 +46,14 @@ pub(crate) struct Clock {
 #[derive(Debug, Default)]
 struct Count {
     lines: usize,
-    /// Clients that wait for what comes only with the daemon's end.
+    /// Clients that wait for something that only the end of the daemon brings.
     waiting: usize,
     kill_is_meant: bool,
-    /// A client has found something wrong and does nothing more.
+    /// A client has panicked and does nothing more.
     has_failed: bool,
 }
 
-/// Tells the clock when the client's thread panics, so that nobody waits for it.
+/// Notifies the clock when a client's thread panics, so that nothing waits for it.
 struct Alarm(Arc<Clock>);
 
 impl Drop for Alarm {
@@ -65,13 +66,13 @@ impl Drop for Alarm {
 }
 
 impl Clock {
-    /// A line was read.
+    /// Records that a client has read a line.
     pub(crate) fn tick(&self) {
         self.count.lock().unwrap().lines += 1;
         self.changed.notify_all();
     }
 
-    /// A client does nothing more until the daemon or its agent ends.
+    /// Records that a client does nothing more until the daemon or its agent ends.
     pub(crate) fn waits_for_the_end(&self) {
         self.count.lock().unwrap().waiting += 1;
         self.changed.notify_all();
@@ -81,7 +82,7 @@ impl Clock {
         self.count.lock().unwrap().waiting -= 1;
     }
 
-    /// Whether the connection may end now.
+    /// Whether the connection may end because the daemon is about to be killed.
     pub(crate) fn is_kill_meant(&self) -> bool {
         self.count.lock().unwrap().kill_is_meant
     }
@@ -90,26 +91,26 @@ impl Clock {
         self.count.lock().unwrap().kill_is_meant = true;
     }
 
-    /// Waits until so many lines were read, or nobody works any more.
+    /// Waits until this many lines were read, or until no client works any more.
     fn wait_for(&self, lines: usize) {
         let count = self.count.lock().unwrap();
         let reached = |count: &mut Count| count.lines < lines && count.waiting < CLIENTS && !count.has_failed;
         let (count, waited) = self.changed.wait_timeout_while(count, PATIENCE, reached).unwrap();
         drop(count);
-        assert!(!waited.timed_out(), "the clients do not get on");
+        assert!(!waited.timed_out(), "the clients make no progress");
     }
 }
 
-/// What a round does to the daemon.
+/// How a round ends the daemon.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
-    /// Killed while clients work.
+    /// The daemon is killed while clients work.
     Daemon,
-    /// Its agents too, before it or after it.
+    /// The daemon and its agents are killed, in either order.
     WithAgents { agents_first: bool },
-    /// Killed while it deletes a conversation with its transcripts.
+    /// The daemon is killed while it deletes a conversation with its transcripts.
     Erasing,
-    /// Killed while it stops.
+    /// The daemon is killed while it stops.
     Stopping { by_signal: bool },
 }
 
@@ -131,7 +132,7 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
     let mut random = Random::new(seed);
     let mut workers: Vec<Worker> = (0..CLIENTS)
         .map(|number| {
-            // What goes with a folder of one client is none of another's.
+            // Each client has its own folders, so that a folder move affects no other client.
             let folders = FOLDERS.map(|below| format!("{}/{number}{below}", home.project()));
             for folder in &folders {
                 std::fs::create_dir_all(folder).unwrap();
@@ -194,7 +195,7 @@ fn nothing_acknowledged_is_lost_when_the_daemon_is_killed() {
     eprintln!("{erasures} erasures were killed, {undone} of them before the deletion was recorded");
 }
 
-/// Lets each client do its part, in a thread of its own.
+/// Runs a part of each client's work, each in its own thread.
 fn each(workers: Vec<Worker>, told: &str, part: impl Fn(&mut Worker) + Send + Copy + 'static) -> Vec<Worker> {
     join(spawn(workers, part), told)
 }
@@ -221,7 +222,7 @@ fn join(threads: Vec<JoinHandle<Worker>>, told: &str) -> Vec<Worker> {
         .collect()
 }
 
-/// Returns a conversation that may be deleted by now.
+/// Ends the daemon as `blow` says. Returns a conversation that may have been deleted.
 fn strike(home: &Home, daemon: &mut Daemon, blow: Blow, round: usize, random: &mut Random) -> Option<Doomed> {
     match blow {
         Blow::Daemon => daemon.kill(),
@@ -241,7 +242,7 @@ fn strike(home: &Home, daemon: &mut Daemon, blow: Blow, round: usize, random: &m
             if by_signal {
                 daemon.signal(Signal::TERM);
             } else if let Ok(mut client) = Client::connect(&home.socket()) {
-                // Whether it is answered before it dies does not matter.
+                // Whether the daemon answers before it dies does not matter.
                 drop(client.send("daemon/shutdown", &json!({})));
             }
             daemon.kill_after(&watched, random.below(CHANGES_OF_A_STOP));
@@ -256,7 +257,8 @@ fn kill_all(pids: &[u32]) {
     }
 }
 
-/// Every conversation stands in the list. It is read at once: one that is continued meanwhile goes to the front.
+/// Checks that the list contains every conversation. The list is read in one page, because a conversation
+/// that continues meanwhile moves to the front.
 fn verify_list(home: &Home, workers: &[Worker]) {
     let mut client = Client::connect(&home.socket()).unwrap();
     let page = client.call("conversation/list", &json!({"limit": 500}));
@@ -305,5 +307,5 @@ fn tell(workers: &[Worker]) {
         all.moves,
         all.trees + all.restored + all.repaired,
     ];
-    assert!(!tried.contains(&0), "nothing was tried: {all:?}");
+    assert!(!tried.contains(&0), "an action was never tried: {all:?}");
 }

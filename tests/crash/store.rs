@@ -1,5 +1,5 @@
-//! The store's files as a crash, a bad disk or a person leave them: the daemon starts with what can be read,
-//! tells what it has set aside, and has everything that it acknowledged.
+//! The files of the store as a crash, a damaged disk or a user leaves them. The daemon must start with what
+//! is readable, report what it has set aside, and know everything that it acknowledged.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -12,7 +12,7 @@ use super::home::{Daemon, Home};
 use crate::carrying::copy_folder;
 use crate::signs::Watched;
 
-/// A conversation as everything that can be asked of it without changing it.
+/// Everything about a conversation that can be read without changing it.
 #[derive(Debug, PartialEq)]
 struct Known {
     view: Value,
@@ -23,7 +23,7 @@ struct Known {
 fn known(client: &mut Client, name: &str) -> Known {
     let params = json!({"conversationId": name});
     let mut view = client.call("conversation/get", &params);
-    // Whether it is open is not kept, nor what only an open session reports.
+    // These members describe only an open session and are not stored.
     let conversation = view["conversation"].as_object_mut().unwrap();
     for transient in ["live", "settings"] {
         conversation.remove(transient);
@@ -35,14 +35,14 @@ fn known(client: &mut Client, name: &str) -> Known {
     }
 }
 
-/// What stood in the store before its files were touched.
+/// The contents of the store before its files were changed.
 struct Before {
     conversations: Vec<(String, Known)>,
-    /// An upstream id, and whose it is.
+    /// Upstream ids and their conversations.
     upstream: Vec<(String, String)>,
 }
 
-/// Lets a daemon live for a while and kills it, so that its files are as a crash leaves them.
+/// Uses a daemon for a while and kills it, so that its files are in the state after a crash.
 fn lived_in() -> (Home, Before) {
     let home = Home::new("");
     let mut daemon = home.start();
@@ -86,7 +86,7 @@ fn lived_in() -> (Home, Before) {
     )
 }
 
-/// Starts a daemon, and fails unless it knows everything. Gives what it says of its store.
+/// Starts a daemon and checks that it knows everything. Returns its report about the store.
 fn start_and_compare(home: &Home, before: &Before) -> (Daemon, Value) {
     let daemon = home.start();
     let mut client = Client::connect(&home.socket()).unwrap();
@@ -102,7 +102,7 @@ fn start_and_compare(home: &Home, before: &Before) -> (Daemon, Value) {
     (daemon, status["store"].clone())
 }
 
-/// Fails unless the daemon can be worked with, ends well, and the next one finds nothing to mend.
+/// Checks that the daemon works and stops cleanly, and that the next start finds nothing to repair.
 fn goes_on(home: &Home, daemon: Daemon, before: &Before) {
     let mut client = Client::connect(&home.socket()).unwrap();
     let (id, _) = &before.conversations[0];
@@ -152,8 +152,8 @@ fn a_database_of_garbage_is_set_aside_and_rebuilt() {
     let (daemon, store) = start_and_compare(&home, &before);
     let aside = store["setAside"]
         .as_str()
-        .unwrap_or_else(|| panic!("not told: {store}"));
-    assert!(Path::new(aside).is_dir(), "{aside} is not there");
+        .unwrap_or_else(|| panic!("not reported: {store}"));
+    assert!(Path::new(aside).is_dir(), "{aside} does not exist");
     assert!(Path::new(aside).starts_with(home.data()), "{aside}");
     goes_on(&home, daemon, &before);
 }
@@ -162,7 +162,7 @@ fn a_database_of_garbage_is_set_aside_and_rebuilt() {
 fn each_file_of_the_database_may_be_garbage() {
     let (home, before) = lived_in();
     let store = home.data().join("store");
-    // A rebuild gives some files other names, so they are listed anew each time.
+    // A rebuild renames some files, so the files are listed again each time.
     for number in 0..files_below(&store).len() {
         let mut files = files_below(&store);
         files.sort();
@@ -186,7 +186,7 @@ fn a_database_that_is_gone_is_made_from_the_journal() {
 #[test]
 fn a_journal_that_is_gone_is_made_from_the_database() {
     let (home, before) = lived_in();
-    // The database is only sure to have everything after a stop.
+    // Only a stop guarantees that the database contains everything.
     home.start().stop();
     fs::remove_file(home.data().join("journal.jsonl")).unwrap();
     let (daemon, _) = start_and_compare(&home, &before);
@@ -232,8 +232,9 @@ fn a_torn_end_and_a_database_of_garbage_together_lose_nothing() {
     goes_on(&home, daemon, &before);
 }
 
-/// A start that is killed while it replaces the journal by a shorter one leaves no database that counts as damaged: it would keep
-/// the words of what is deleted later. One whose content is all in the journal goes with the next deletion.
+/// A start that is killed while it replaces the journal by a shorter one must not leave a database that
+/// counts as damaged, because such a database would keep the text of conversations deleted later. A leftover
+/// database whose contents are all in the journal is deleted with the next deletion.
 #[test]
 fn a_start_that_is_killed_while_it_shortens_the_journal_leaves_no_damaged_database() {
     const CHANGES_OF_A_START: usize = 40;

@@ -1,4 +1,4 @@
-//! One turn as a client drives it: what the prompt says, and what else is asked for while it runs.
+//! One turn as a client runs it: the script of its prompt, and the requests made while it runs.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::client::{Answer, Client, Gone, Line};
 use super::ledger::text;
 use super::worker::Worker;
 
-/// What a request beside the prompt was.
+/// A request made while the prompt is running.
 #[derive(Debug)]
 enum Beside {
     Get,
     Chain,
     Cancel,
-    /// With the history as it was when it was asked for.
+    /// With the history at the time of the request.
     Fork(Vec<String>),
     Respond(String),
     Queued {
@@ -23,23 +23,23 @@ enum Beside {
     },
 }
 
-/// What is to happen while a turn runs.
+/// What the client does while a turn runs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
-    /// Cancel once the prompt was accepted.
+    /// Cancels after the prompt is accepted.
     cancel: bool,
-    /// Fork side by side meanwhile.
+    /// Forks the conversation into a second one.
     fork: bool,
-    /// Queue another prompt behind it.
+    /// Queues another prompt after this one.
     queue: bool,
-    /// Answer the question: allow or refuse; none: leave it.
+    /// Answers the question: allows or rejects. `None` leaves it open.
     answer: Option<bool>,
-    /// It will not end by itself.
+    /// The turn will not end on its own.
     stays: bool,
 }
 
 impl Worker {
-    /// What the next prompt says, and what is to happen meanwhile.
+    /// Chooses the script of the next prompt and what the client does meanwhile.
     fn script(&mut self) -> (String, Plan) {
         let mut plan = Plan::default();
         let what = self.random.below(100);
@@ -70,7 +70,7 @@ impl Worker {
             }
         };
         plan.fork = what >= 76 && self.random.chance(20);
-        // Behind one that stays it waits until the daemon is killed.
+        // A prompt queued after a turn that does not end waits until the daemon is killed.
         plan.queue = plan.stays || what >= 76 && self.random.chance(20);
         (format!("{}{directives}", self.mark()), plan)
     }
@@ -109,7 +109,7 @@ impl Worker {
             }
         }
         if plan.stays {
-            // The agent died under it.
+            // The turn ended after all, because its agent died.
             self.clock.waits_no_more();
         }
         self.end(index, &params);
@@ -137,7 +137,7 @@ impl Worker {
         params
     }
 
-    /// Does what is planned for the time while the turn runs.
+    /// Makes the planned requests while the turn runs.
     fn meanwhile(
         &mut self,
         client: &mut Client,
@@ -182,7 +182,7 @@ impl Worker {
                     "reject_once"
                 };
                 params["outcome"]["optionId"] = json!(choice);
-                // From here on the question may be answered although nobody was told.
+                // From now on the question may be answered without a response.
                 self.active[index].open_questions.remove(&question);
                 let id = client.send("conversation/respond", &params)?;
                 beside.insert(id, Beside::Respond(question));

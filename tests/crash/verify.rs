@@ -1,4 +1,4 @@
-//! Compares what a daemon knows after its start with what the one before it has acknowledged.
+//! Compares what a daemon knows after its start with what the previous one acknowledged.
 
 use std::collections::BTreeSet;
 
@@ -10,47 +10,48 @@ use super::ledger::{Ledger, text};
 use super::worker::Worker;
 use crate::in_order::fewest_missing;
 
-/// How many of the calls that were answered are repeated for each conversation.
+/// How many answered calls are repeated for each conversation.
 const REPEATED: usize = 6;
 
 /// How the last daemon ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It was killed and could do nothing more.
+    /// It was killed without warning.
     Killed,
-    /// It was told to stop first, and has cancelled what ran.
+    /// It was asked to stop first, and has cancelled the running turns.
     Stopping,
 }
 
 impl Worker {
-    /// Fails when something is gone that was acknowledged.
+    /// Panics if something that was acknowledged is missing.
     pub(crate) fn verify(&mut self, ending: Ending) {
         let mut client = Client::connect(&self.socket).expect("the daemon listens");
         for ledger in &mut self.retired {
             verify_retired(&mut client, ledger);
         }
         self.verify_tree(&mut client);
-        self.make_as_begun(&mut client).expect("the daemon stays");
+        self.make_as_begun(&mut client).expect("the daemon is running");
         for index in 0..self.active.len() {
             self.verify_active(&mut client, index, ending)
-                .expect("the daemon stays");
+                .expect("the daemon is running");
         }
     }
 
-    /// Fails when the agent lacks something of a history. Nothing else may run meanwhile: a prompt that is
-    /// carried out at last may end the agent under all.
+    /// Panics if the agent lacks a part of a history. Nothing else may run meanwhile, because a repeated
+    /// prompt may kill the shared agent.
     pub(crate) fn verify_histories(&mut self) {
         let mut client = Client::connect(&self.socket).expect("the daemon listens");
         for index in 0..self.active.len() {
             let params = json!({"conversationId": self.active[index].id});
             client.call("conversation/subscribe", &params);
-            self.verify_history(&mut client, index).expect("the daemon stays");
+            self.verify_history(&mut client, index)
+                .expect("the daemon is running");
         }
     }
 
     fn verify_active(&mut self, client: &mut Client, index: usize, ending: Ending) -> Result<(), Gone> {
         let ledger = &mut self.active[index];
-        // The lineage first: a reset that nobody heard of has settled the questions too.
+        // The lineage comes first: a reset whose response was lost has also settled the questions.
         verify_chain(client, ledger);
         verify_view(client, ledger, ending);
         verify_upstream(client, ledger);
@@ -62,7 +63,7 @@ impl Worker {
         self.look_at_line(client, index)
     }
 
-    /// What waited for nobody any more is held, until somebody cancels it.
+    /// Checks that prompts without a waiting client are held, and sometimes cancels them.
     fn look_at_line(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let id = self.active[index].id.clone();
         let mut held = held_of(&client.call("conversation/get", &json!({"conversationId": id})));
@@ -72,13 +73,14 @@ impl Worker {
             let answer = self.ask(client, "conversation/cancel", &params)?;
             assert_eq!(answer, Ok(json!({"cancelled": true})));
             held = held_of(&client.call("conversation/get", &json!({"conversationId": id})));
-            assert!(held.is_empty(), "{id}: {held:?} are still in line");
+            assert!(held.is_empty(), "{id}: {held:?} are still in the queue");
         }
         self.active[index].held = held;
         Ok(())
     }
 
-    /// A call whose answer was lost: it is carried out, or was; but once, and its result is kept.
+    /// Repeats the calls whose responses were lost. Each must take effect once in total, and its result must
+    /// be stored.
     fn repeat_unanswered(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         for call in std::mem::take(&mut self.active[index].unanswered) {
             self.figures.cut_short += 1;
@@ -99,8 +101,9 @@ impl Worker {
                 continue;
             };
             let ledger = &self.active[index];
-            // A prompt counts as accepted if the agent has not refused it for a moment. If a slow agent had not read it when the
-            // daemon ended, the same call sends it again, and the history has it once.
+            // A prompt counts as accepted if the agent does not refuse it for a moment. If a slow agent had
+            // not read the prompt when the daemon ended, the repeated call sends it again, and the history
+            // has it once.
             let known = ledger
                 .accepted
                 .iter()
@@ -108,9 +111,9 @@ impl Worker {
                 .map(|(turn, _)| turn.clone());
             match self.prompt_to_its_end(client, index, &call.params, &text)? {
                 Ok(turn) => {
-                    // Of one whose agent throws the transcript away in the moment of the kill nothing may be
-                    // left to tell that it had arrived: the daemon writes that down a moment after it has
-                    // told it.
+                    // With `[[lose]]` the agent deletes its transcript at the moment of the kill, so nothing
+                    // may be left to show that the prompt had arrived: the daemon stores this a moment after
+                    // it reports it.
                     if let Some(known) = known.filter(|_| !text.contains("[[lose]]")) {
                         assert_eq!(turn["turnId"], known.as_str(), "{text} was run again: {turn}");
                     }
@@ -134,7 +137,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends a prompt and waits for its end; one that would not end by itself is cancelled.
+    /// Sends a prompt and waits for its end. A turn that would not end on its own is cancelled.
     fn prompt_to_its_end(
         &mut self,
         client: &mut Client,
@@ -166,10 +169,10 @@ impl Worker {
         Ok(result.unwrap())
     }
 
-    /// The agent must have every prompt whose turn was told as ended, in order, and none twice.
+    /// Checks that the agent has every prompt whose turn was reported as ended, in order, and none twice.
     ///
-    /// A branch is asked, which is deleted then: what is recalled would stand in the history, and be recalled
-    /// again.
+    /// The question goes to a fork, which is deleted afterwards; otherwise the answer would become part of
+    /// the history and be recalled the next time.
     fn verify_history(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let id = self.active[index].id.clone();
         let prompt = self.mark();
@@ -214,7 +217,7 @@ impl Worker {
         let gone = fewest_missing(&ledger.history, after, |_| false);
         assert!(
             gone <= ledger.missing,
-            "{}: {gone} prompts are gone, {} were told as missing\nthere should be {:#?}\nthe agent has \
+            "{}: {gone} prompts are missing, {} were reported as missing\nexpected {:#?}\nthe agent has \
              {users:#?}\nlineage {:#?}",
             ledger.id,
             ledger.missing,
@@ -227,7 +230,7 @@ impl Worker {
             let times = users.iter().filter(|user| *user == prompt).count();
             assert!(
                 times <= 1,
-                "{}: {prompt} stands there {times} times: {users:#?}",
+                "{}: the agent has {prompt} {times} times: {users:#?}",
                 ledger.id
             );
         }
@@ -235,7 +238,7 @@ impl Worker {
     }
 }
 
-/// The prompts in line, all of which have to be held.
+/// The queued prompts, all of which must be held.
 fn held_of(answer: &Value) -> BTreeSet<String> {
     let queue = answer["conversation"]["queue"].as_array();
     let waiting = queue.into_iter().flatten();
@@ -264,12 +267,16 @@ fn verify_view(client: &mut Client, ledger: &mut Ledger, ending: Ending) {
     let answer = client.call("conversation/get", &json!({"conversationId": ledger.id}));
     let held = held_of(&answer);
     let lost: Vec<&String> = ledger.held.difference(&held).collect();
-    assert!(lost.is_empty(), "{}: {lost:?} were held", ledger.id);
+    assert!(
+        lost.is_empty(),
+        "{}: {lost:?} were held and are missing",
+        ledger.id
+    );
     let view = &answer["conversation"];
     let title = text(view, "title");
     assert!(
         ledger.titles.contains(&title),
-        "{}: {title} is none of {:?}",
+        "{}: the title {title} is none of {:?}",
         ledger.id,
         ledger.titles
     );
@@ -277,7 +284,7 @@ fn verify_view(client: &mut Client, ledger: &mut Ledger, ending: Ending) {
     let folder = text(view, "cwd");
     assert!(
         ledger.folders.contains(&folder),
-        "{}: {folder} is none of {:?}",
+        "{}: the folder {folder} is none of {:?}",
         ledger.id,
         ledger.folders
     );
@@ -285,7 +292,7 @@ fn verify_view(client: &mut Client, ledger: &mut Ledger, ending: Ending) {
     let revision = view["revision"].as_u64().unwrap();
     assert!(
         revision >= ledger.revision,
-        "{}: revision {revision} was {}",
+        "{}: revision {revision} is older than {}",
         ledger.id,
         ledger.revision
     );
@@ -300,14 +307,14 @@ fn verify_view(client: &mut Client, ledger: &mut Ledger, ending: Ending) {
         let lost: Vec<&String> = ledger.open_questions.difference(&questions).collect();
         assert!(
             lost.is_empty(),
-            "{}: questions are gone: {lost:?}\nit is {view:#}\nledger {ledger:#?}",
+            "{}: questions are missing: {lost:?}\nview {view:#}\nledger {ledger:#?}",
             ledger.id
         );
     }
     let back: Vec<&String> = ledger.answered_questions.intersection(&questions).collect();
     assert!(
         back.is_empty(),
-        "{}: questions were answered and are back: {back:?}",
+        "{}: answered questions are open again: {back:?}",
         ledger.id
     );
     ledger.open_questions = questions;

@@ -1,4 +1,4 @@
-//! One client among several that does random things to its own conversations until the daemon is killed.
+//! One of several clients, which does random things to its own conversations until the daemon is killed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use super::ledger::{Answered, Ledger, Unanswered};
 use super::rounds::Clock;
 use crate::random::Random;
 
-/// How many conversations a client works on; older ones are only looked at.
+/// How many conversations a client uses at a time; older ones are only checked.
 const ACTIVE: usize = 3;
 
-/// What may come back for anything here without anything being wrong: busy, agent unavailable, agent error,
-/// limited, not resumable, conflict (nothing to branch from), question resolved, transcript damaged (an edit
-/// where a session was lost).
+/// Errors that any call may get without anything being wrong: busy, agent unavailable, agent error, limited,
+/// not resumable, conflict (nothing to branch from), question resolved, transcript damaged (an edit where a
+/// session was lost).
 const EXPECTED_ERRORS: [i64; 8] = [1003, 1006, 1007, 1009, 1011, 1012, 1013, 1016];
 
-/// See the module.
+/// A client and everything it knows.
 pub(crate) struct Worker {
     pub(crate) number: usize,
     pub(crate) random: Random,
@@ -27,34 +27,34 @@ pub(crate) struct Worker {
     pub(crate) retired: Vec<Ledger>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) socket: PathBuf,
-    /// The folders that its conversations work in.
+    /// The working directories of its conversations.
     pub(crate) folders: Vec<String>,
-    /// What was asked for by a `new` that was not answered.
+    /// The parameters of a `conversation/new` that is not answered.
     making: Option<Value>,
-    /// A folder whose move was not answered.
+    /// A folder move that is not answered.
     pub(crate) tree: Option<Tree>,
     prompts: u64,
     keys: u64,
     pub(crate) figures: Figures,
 }
 
-/// What was done and seen, to be told at the end.
+/// Counts what the clients did; printed at the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) turns: u64,
     pub(crate) failed_turns: u64,
     pub(crate) rolls: u64,
     pub(crate) recalled: u64,
-    /// Prompts that were told as missing, and were.
+    /// Prompts that were reported as missing, and were missing.
     pub(crate) missing: u64,
     pub(crate) repeated: u64,
     pub(crate) cut_short: u64,
     pub(crate) held: u64,
     pub(crate) edits: u64,
     pub(crate) undos: u64,
-    /// Moves that took files along.
+    /// Moves that moved transcripts.
     pub(crate) moves: u64,
-    /// Moves of a folder that did.
+    /// Folder moves that moved transcripts.
     pub(crate) trees: u64,
     pub(crate) restored: u64,
     pub(crate) repaired: u64,
@@ -78,12 +78,12 @@ impl Worker {
         }
     }
 
-    /// Works until the daemon is gone.
+    /// Works until the daemon closes the connection.
     pub(crate) fn work(&mut self) {
         let Err(Gone) = self.work_on();
         assert!(
             self.clock.is_kill_meant(),
-            "client {}: the daemon closed the connection without having been told to end",
+            "client {}: the daemon closed the connection although nothing had ended it",
             self.number
         );
     }
@@ -144,7 +144,7 @@ impl Worker {
         let title = format!("made by {}", self.number);
         let folder = self.random.pick(&self.folders);
         let mut params = json!({"agent": "loopback", "cwd": folder, "title": title});
-        // Without a key a conversation whose answer was lost would be nobody's.
+        // Without a request id, nobody would know the id of a conversation whose response was lost.
         self.keys += 1;
         params["requestId"] = json!(format!("new-{}-{}", self.number, self.keys));
         params["open"] = json!(self.random.chance(20));
@@ -152,7 +152,7 @@ impl Worker {
         self.make_as_begun(client)
     }
 
-    /// Makes the conversation that was asked for, or learns which one it is.
+    /// Creates the requested conversation, or learns its id if it was already created.
     pub(crate) fn make_as_begun(&mut self, client: &mut Client) -> Result<(), Gone> {
         let Some(params) = self.making.clone() else {
             return Ok(());
@@ -161,7 +161,7 @@ impl Worker {
         self.making = None;
         if let Ok(made) = answer {
             let mut ledger = Ledger::of(&made["conversation"]);
-            // With `open` the answer is told anew each time, with the session as it is then.
+            // With `open`, a repeated call gets the current state of the session instead of the first answer.
             if params["open"] == false {
                 ledger.answered.push(Answered {
                     method: "conversation/new",
@@ -174,7 +174,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes a new conversation among those that are worked on.
+    /// Adds a conversation to those in use. The oldest one is retired.
     fn adopt(&mut self, client: &mut Client, ledger: Ledger) -> Result<(), Gone> {
         self.active.push(ledger);
         let last = self.active.len() - 1;
@@ -194,7 +194,7 @@ impl Worker {
         if let Some(key) = self.key() {
             params["requestId"] = json!(key);
         }
-        // A turn that an answered question has begun may end meanwhile, and need not be in the branch.
+        // A turn that an answered question has started may end meanwhile; it need not be in the branch.
         let history = self.active[index].history.clone();
         self.begin(index, "conversation/fork", &params, None);
         let answer = self.ask(client, "conversation/fork", &params)?;
@@ -234,7 +234,7 @@ impl Worker {
         if let Some(key) = self.key() {
             params["requestId"] = json!(key);
         }
-        // From here on they may be gone although nobody was told.
+        // From now on the held prompts may be dropped without a response.
         self.active[index].held.clear();
         if let Ok(reset) = self.ask(client, "conversation/reset", &params)? {
             self.active[index].begin_anew();
@@ -246,7 +246,7 @@ impl Worker {
 
     fn delete(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let params = json!({"conversationId": self.active[index].id});
-        // It may be deleted although nobody was told, so it is not worked on again in any case.
+        // The conversation may be deleted without a response, so it is not used again in any case.
         let mut ledger = self.active.remove(index);
         let answer = self.ask(client, "conversation/delete", &params);
         ledger.deleted = matches!(answer, Ok(Ok(_)));
@@ -293,13 +293,13 @@ impl Worker {
     fn cancel_idle(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let params = json!({"conversationId": self.active[index].id});
         let answer = self.ask(client, "conversation/cancel", &params)?;
-        // The daemon may have continued the conversation.
+        // Either is possible, because the daemon may have continued the conversation.
         let answer = answer.unwrap();
         assert!(answer["cancelled"].is_boolean(), "{answer}");
         Ok(())
     }
 
-    /// Looks at the chain and the lineage: what is seen has to stay.
+    /// Reads the chain and the lineage; what was read must persist.
     fn look(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let params = json!({"conversationId": self.active[index].id, "limit": 1000});
         let lineage = self.ask(client, "conversation/lineage", &params)?.unwrap();
@@ -316,13 +316,13 @@ impl Worker {
         }
     }
 
-    /// Answers a question that the agent's end has orphaned.
+    /// Answers a question that was orphaned by the death of the agent.
     fn respond(&mut self, client: &mut Client, index: usize) -> Result<(), Gone> {
         let Some(question) = self.active[index].open_questions.first().cloned() else {
             return self.look(client, index);
         };
         let params = self.response(index, &question);
-        // From here on the question may be answered although nobody was told.
+        // From now on the question may be answered without a response.
         self.active[index].open_questions.remove(&question);
         let answer = self.ask(client, "conversation/respond", &params)?;
         let ledger = &mut self.active[index];
@@ -340,7 +340,7 @@ impl Worker {
         json!({"conversationId": self.active[index].id, "interruptId": question, "outcome": outcome})
     }
 
-    /// A text that no other prompt has.
+    /// A text that is in no other prompt.
     pub(crate) fn mark(&mut self) -> String {
         self.prompts += 1;
         format!("prompt-{}-{}. ", self.number, self.prompts)
@@ -353,7 +353,7 @@ impl Worker {
         self.keep_answer(index, "conversation/prompt", params.clone(), turn);
     }
 
-    /// A conversation of which nothing is left has to begin anew.
+    /// Resets a conversation if nothing of it is left.
     pub(crate) fn after_refusal(
         &mut self,
         client: &mut Client,
@@ -369,7 +369,7 @@ impl Worker {
             let lineage = self.ask(client, "conversation/lineage", &params)?;
             let ledger = &self.active[index];
             panic!(
-                "{}: nothing was lost, yet {error}\nchain {chain:#?}\nlineage {lineage:#?}\nledger {ledger:#?}\nlog {}",
+                "{}: nothing was lost: {error}\nchain {chain:#?}\nlineage {lineage:#?}\nledger {ledger:#?}\nlog {}",
                 ledger.id,
                 self.log_of(&ledger.id)
             );
@@ -381,7 +381,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What the daemons of this home said of a conversation; for those who look into a failure.
+    /// The lines about a conversation in the log of this home's daemons, for a failure message.
     fn log_of(&self, conversation: &str) -> String {
         let home = self.socket.parent().and_then(Path::parent).unwrap();
         let text = std::fs::read_to_string(home.join("log/sessiond.log")).unwrap_or_default();
@@ -389,7 +389,7 @@ impl Worker {
         lines.join("\n")
     }
 
-    /// Notes that a call with a key is on its way.
+    /// Records a call before it is sent. A call with a request id can be repeated if its response is lost.
     pub(crate) fn begin(&mut self, index: usize, method: &'static str, params: &Value, text: Option<&str>) {
         let ledger = &mut self.active[index];
         if let Some(text) = text {
@@ -421,7 +421,7 @@ impl Worker {
         }
     }
 
-    /// Sends a request and waits for its answer, hearing the events before it.
+    /// Sends a request and waits for its response; events before the response are recorded.
     pub(crate) fn ask(&mut self, client: &mut Client, method: &str, params: &Value) -> Result<Answer, Gone> {
         let id = client.send(method, params)?;
         loop {
@@ -450,7 +450,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What an event acknowledges.
+    /// Records what an event acknowledges.
     pub(crate) fn hear(&mut self, envelope: &Value) {
         let id = &envelope["conversationId"];
         let event = &envelope["event"];

@@ -1,17 +1,17 @@
-//! The program in `README.md`.
+//! Runs the program in `README.md`.
 
 use std::fs;
 
 use super::scratch::Scratch;
 use super::{blocks, root, text};
 
-/// How the README says to run it.
+/// The command with which the README runs the program.
 const COMMAND: &str = "sessionctl start && node hello.mjs";
 
-/// What the README says to copy next to it.
+/// The files that the README says to copy next to the program.
 const CLIENT: [&str; 2] = ["session-bridge.mjs", "session-bridge-contract.mjs"];
 
-/// The exit code of a shell that does not find a program.
+/// The exit code of a shell that cannot find a program.
 const COMMAND_NOT_FOUND: i32 = 127;
 
 #[test]
@@ -32,7 +32,7 @@ fn the_program_prints_the_answer() {
         fs::copy(from, scratch.project().join(file)).unwrap();
     }
     fs::write(scratch.project().join("hello.mjs"), program.join("\n")).unwrap();
-    // Node may be installed for one user only.
+    // Node may be installed only for the current user, so the caller's PATH is searched too.
     let mut found = scratch.variables()[0].1.clone();
     if let Ok(path) = std::env::var("PATH") {
         found = format!("{found}:{path}");

@@ -1,20 +1,20 @@
-//! The `console` blocks of all pages; see the module above for what they may hold.
+//! Runs the `console` blocks of all pages; the parent module describes their format.
 
 use super::scratch::Scratch;
 use super::shell::Shell;
 use super::{blocks, pages};
 use crate::words::at_any_hour;
 
-/// Text of any kind.
+/// Stands for any text.
 const ANY: char = '…';
 
-/// The length of a whole id.
+/// The length of a full id.
 const ID_LENGTH: usize = 36;
 
-/// The length of an id in lists.
+/// The length of the short ids in lists.
 const SHORT_ID_LENGTH: usize = 8;
 
-/// A command and the output that the page shows.
+/// A command and the output that the page shows for it.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown<'a> {
     command: &'a str,
@@ -39,7 +39,7 @@ fn commands<'a>(block: &[&'a str]) -> Vec<Shown<'a>> {
     commands
 }
 
-/// The id at the start of a text: a UUID, or the first part of one.
+/// The id at the start of a text: a UUID or its first part.
 fn id_at(text: &str) -> Option<&str> {
     let is_id = |id: &str| {
         id.bytes().enumerate().all(|(place, byte)| match place {
@@ -54,7 +54,8 @@ fn id_at(text: &str) -> Option<&str> {
     })
 }
 
-/// The ids of a text, and the text with `ID` for each, `0` for each other number, and the same words for each hour.
+/// The ids in a text, and the text with `ID` in place of each id, `0` in place of each other number, and
+/// times replaced so that it is the same at each hour.
 fn without_ids(text: &str) -> (Vec<&str>, String) {
     let (mut ids, mut plain) = (Vec::new(), String::new());
     let mut rest = text;
@@ -97,7 +98,7 @@ fn line_matches(shown: &str, real: &str) -> bool {
     true
 }
 
-/// The pairs of lines that match, or nothing if the output is another one.
+/// The pairs of matching lines, or `None` if the output does not match.
 fn matching<'a>(shown: &[&'a str], real: &[&'a str]) -> Option<Vec<(&'a str, &'a str)>> {
     match (shown.split_first(), real.split_first()) {
         (None, None) => Some(Vec::new()),
@@ -113,7 +114,7 @@ fn matching<'a>(shown: &[&'a str], real: &[&'a str]) -> Option<Vec<(&'a str, &'a
     }
 }
 
-/// A command with the ids of this run for those of the page.
+/// Replaces the page's ids in a command by those of this run.
 fn in_this_run(command: &str, known: &[(String, String)]) -> String {
     let mut command = command.to_owned();
     for (shown, real) in known {
@@ -131,7 +132,7 @@ fn the_commands_of_all_pages_print_what_the_pages_show() {
         let mut shell = Shell::start(&scratch.project(), &scratch.variables());
         let mut known: Vec<(String, String)> = Vec::new();
         for block in blocks(&page, "console") {
-            // The block above it may have ended in another folder.
+            // The previous block may have changed the folder.
             shell.run(&format!("cd {}", scratch.project().display()));
             for shown in commands(&block) {
                 count += 1;
@@ -152,20 +153,20 @@ fn the_commands_of_all_pages_print_what_the_pages_show() {
                 for (shown, real) in pairs {
                     let both = without_ids(shown).0.into_iter().zip(without_ids(real).0);
                     for (shown, real) in both {
-                        // A page may go on with the first part of an id that it shows whole.
+                        // A later command on the page may use the short form of an id that was shown in full.
                         let parts = (&shown[..SHORT_ID_LENGTH], &real[..SHORT_ID_LENGTH]);
                         for (shown, real) in [(shown, real), parts] {
                             known.push((shown.to_owned(), real.to_owned()));
                         }
                     }
                 }
-                // A whole id before its beginning.
+                // Longest first, so that a full id is replaced before its prefix.
                 known.sort_by_key(|(shown, _)| std::cmp::Reverse(shown.len()));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    assert!(count > 0, "no page shows a command");
+    assert!(count > 0, "no page contains a command");
 }
 
 #[test]

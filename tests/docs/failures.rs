@@ -1,4 +1,5 @@
-//! `tests/FAILURES.md`: each of its failures has a test that names it, and each failure that the code names is in it.
+//! Checks `tests/FAILURES.md`: each failure in it has a test that names it, and each failure that the code
+//! names is in it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::{root, text};
 
-/// The last of the numbers that begin with `F`.
+/// The highest number of a failure that begins with `F`.
 const FAILURES: u32 = 42;
 
-/// What is wrong with the table of failures: a row of another form, without text or with a name or text of another row, or a
-/// failure that no test names.
+/// The errors in the table of failures: a row of another form, a row without text, a duplicate name or text,
+/// or a failure that no test names.
 fn wrong_in_table(table: &str, tested: &BTreeSet<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     let (mut names, mut failures) = (BTreeSet::new(), BTreeSet::new());
@@ -36,8 +37,8 @@ fn wrong_in_table(table: &str, tested: &BTreeSet<String>) -> Vec<String> {
     wrong
 }
 
-/// The numbers up to this one that are neither a row of the table nor listed above it, or are both. A line of that list begins
-/// with the number, as "- F29: a subagent".
+/// The numbers up to `last` that are neither a row of the table nor an item of the list above it, or that are
+/// both. An item begins with the number, for example "- F29: a subagent".
 fn unaccounted(table: &str, last: u32) -> Vec<String> {
     let begins = |line: &str, mark: &str, name: &str| {
         let rest = line.strip_prefix(mark).and_then(|rest| rest.strip_prefix(name));
@@ -51,10 +52,10 @@ fn unaccounted(table: &str, last: u32) -> Vec<String> {
     names.filter(|name| !is_accounted(name)).collect()
 }
 
-/// The failures that the tests of a file name: each in its name or in the comment above it.
+/// The failures that the tests in a file name, in the test's name or in the comment above it.
 fn tested_in(text: &str) -> BTreeSet<String> {
     let mut tested = BTreeSet::new();
-    // Comments and attributes since the last other line.
+    // The comments and attributes since the last line of code.
     let mut above = Vec::new();
     for line in text.lines().map(str::trim) {
         if line.starts_with(['#', '/']) {
@@ -75,7 +76,7 @@ fn tested_in(text: &str) -> BTreeSet<String> {
     tested
 }
 
-/// The failures that a text names, as `F7` or `f7_`.
+/// The failures that a text names, for example as `F7` or `f7_`.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|character: char| !character.is_ascii_alphanumeric());
     let is_name = |word: &&str| {
@@ -87,7 +88,7 @@ fn named(text: &str) -> BTreeSet<String> {
     words.filter(is_name).map(str::to_uppercase).collect()
 }
 
-/// The Rust files of `src` and `tests`, each with its text.
+/// The Rust files of `src` and `tests`, with their contents.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut files = BTreeSet::new();
     for folder in ["src", "tests"] {

@@ -1,14 +1,14 @@
-//! The documentation's commands and clients, run as a reader would run them. Pages are `README.md` and
+//! Runs the commands and clients of the documentation as a reader would. The pages are `README.md` and
 //! `packaging/docs/*.md`.
 //!
-//! - In a block marked `console`, each line that begins with `$ ` is a command, and the lines below it are
-//!   its output. The blocks of a page run in order, in one shell and one scratch home, where `loopback` is
-//!   the agent; each begins in the same folder.
-//! - Output matches if it differs only in ids, times and other numbers. `…` stands for any text within a
-//!   line; alone on a line, for any lines. A command has to fail if an output line begins with `error: `, and
-//!   to succeed otherwise.
+//! - In a block marked `console`, each line that begins with `$ ` is a command, and the following lines are
+//!   its output. The blocks of a page run in order, in one shell and one scratch home whose agent is
+//!   `loopback`. Each block starts in the same folder.
+//! - The output matches if it differs only in ids, times and other numbers. `…` matches any text within a
+//!   line; alone on a line, it matches any lines. A command must fail if a line of its output begins with
+//!   `error: `, and must succeed otherwise.
 //! - The `js` block of `README.md` is a program that prints the answer to its prompt.
-//! - All other blocks, such as `sh` for commands that install something, are not run.
+//! - Other blocks, for example `sh` blocks that install something, are not run.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Each page with its path.
+/// All pages with their paths.
 fn pages() -> Vec<(String, String)> {
     let mut paths = vec!["README.md".to_owned()];
     if let Ok(entries) = fs::read_dir(root().join("packaging/docs")) {
@@ -53,7 +53,7 @@ fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The fenced blocks of this language, without their fences.
+/// The contents of all fenced blocks of this language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<Vec<&'a str>> {
     let mut lines = page.lines();
     let mut found = Vec::new();

@@ -1,11 +1,12 @@
-//! `tests/COMMANDS.md` and `tests/REQUIREMENTS.md`: each promise names tests that exist, and each command has a promise.
+//! Checks `tests/COMMANDS.md` and `tests/REQUIREMENTS.md`: each promise names existing tests, and each
+//! command has a promise.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::{root, text};
 
-/// A row of the table.
+/// A row of a table.
 struct Row<'a> {
     commands: Vec<&'a str>,
     promise: &'a str,
@@ -28,7 +29,8 @@ fn rows(table: &str) -> Vec<Row<'_>> {
     .collect()
 }
 
-/// Whether there is a test of this name: a path of modules and a function. A module may be within the file of another.
+/// Whether a test with this path of modules and function exists. A module may be defined in the file of
+/// another.
 fn exists(test: &str) -> bool {
     let (modules, function) = test.rsplit_once("::").unwrap_or(("", test));
     let path = modules.replace("::", "/");
@@ -42,7 +44,7 @@ fn exists(test: &str) -> bool {
     })
 }
 
-/// The names of the tests of a file.
+/// The names of the tests in a file.
 fn tests_in(text: &str) -> BTreeSet<&str> {
     let mut is_test = false;
     let mut names = BTreeSet::new();
@@ -60,7 +62,7 @@ fn tests_in(text: &str) -> BTreeSet<&str> {
     names
 }
 
-/// The commands of the help, each on a line of its own, two spaces in.
+/// The commands in the help; each is on its own line, indented by two spaces.
 fn commands(help: &str) -> BTreeSet<&str> {
     let lines = help.lines().take_while(|line| *line != "Options:");
     let listed = lines.filter(|line| line.starts_with("  ") && line.len() > 2 && !line.starts_with("   "));
@@ -99,7 +101,7 @@ fn each_command_has_a_promise() {
     let commands = commands(&help);
     assert!(commands.len() > 30, "{help}");
     let missing: Vec<_> = commands.difference(&promised).collect();
-    assert!(missing.is_empty(), "no promise of {missing:?}");
+    assert!(missing.is_empty(), "no promise for {missing:?}");
     let unknown: Vec<_> = promised
         .difference(&commands)
         .filter(|name| !name.starts_with('('))

@@ -1,4 +1,4 @@
-//! A scratch home with the built-in agent, whatever else this machine has.
+//! A scratch home with the built-in agent, independent of this machine's agents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// A home of its own. Its daemon ends when it is dropped.
+/// A scratch home. Dropping it stops its daemon.
 pub(crate) struct Scratch {
     folder: TempDir,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        // The path of a socket has to be short.
+        // The path of a socket is limited in length.
         let scratch = Self {
             folder: tempfile::tempdir_in("/tmp").unwrap(),
         };
@@ -32,7 +32,7 @@ impl Scratch {
         self.folder.path().join("project")
     }
 
-    /// The environment of all programs that run here. It has no agent of this machine.
+    /// The environment of all programs here. Its PATH contains no installed agent.
     pub(crate) fn variables(&self) -> [(&'static str, String); 5] {
         let programs = Path::new(env!("CARGO_BIN_EXE_sessionctl")).parent().unwrap();
         [

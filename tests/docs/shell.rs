@@ -1,20 +1,20 @@
-//! A shell that runs command lines one by one.
+//! A shell that runs command lines one at a time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What stands before the exit code of a command line.
+/// Printed before the exit code of a command line.
 const MARK: &str = "-- ended with ";
 
-/// A shell, in which variables and the folder stay from one line to the next.
+/// A shell that keeps its variables and folder from one line to the next.
 pub(crate) struct Shell {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-/// How a line ended, and what it said to standard output and standard error in the order in which it said it.
+/// The exit code of a line, and its stdout and stderr in the order of output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) code: i32,
@@ -22,7 +22,7 @@ pub(crate) struct Said {
 }
 
 impl Shell {
-    /// A shell in a folder, with nothing but these variables.
+    /// Starts a shell in a folder with only these variables.
     pub(crate) fn start(folder: &Path, variables: &[(&str, String)]) -> Self {
         let mut child = Command::new("/bin/sh")
             .env_clear()
@@ -39,7 +39,7 @@ impl Shell {
         }
     }
 
-    /// Runs a line to its end.
+    /// Runs a line until it ends.
     pub(crate) fn run(&mut self, line: &str) -> Said {
         let script = format!("{{ {line}\n}} </dev/null 2>&1\nprintf '\\n%s%s\\n' '{MARK}' $?\n");
         self.input.write_all(script.as_bytes()).unwrap();
@@ -53,7 +53,7 @@ impl Shell {
             );
             if let Some(code) = told.strip_prefix(MARK) {
                 let code = code.trim_end().parse().unwrap();
-                // The line's own end and the one before the mark.
+                // Removes the line break of the output and the one before the mark.
                 let text = text.trim_end_matches('\n').to_owned();
                 return Said { code, text };
             }

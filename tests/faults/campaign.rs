@@ -1,4 +1,4 @@
-//! The rounds: several at a time, each with a seed of its own.
+//! The campaign: several rounds at a time, each with its own seed.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -12,14 +12,15 @@ use crate::random::Random;
 /// How many rounds run at a time.
 const LANES: usize = 8;
 
-/// How many conversations the rounds have to have before the campaign ends, unless `FAULT_ROUNDS` says
-/// otherwise.
+/// How many conversations the rounds must have had before the campaign ends, unless `FAULT_ROUNDS` sets a
+/// number of rounds.
 const CONVERSATIONS: usize = 300;
 
-/// How many faults there have to be before it ends.
+/// How many faults must have happened before the campaign ends.
 const FAULTS: usize = 1_500;
 
-/// After so many conversations it ends even if something never happened, which is then a failure.
+/// After this many conversations the campaign ends in any case. If an expected fault or event has never
+/// happened by then, the test fails.
 const MOST_CONVERSATIONS: usize = 4_000;
 
 fn number_from(variable: &str) -> Option<u64> {
@@ -28,12 +29,12 @@ fn number_from(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")))
 }
 
-/// The rounds that are still to be played.
+/// The rounds that are still to run.
 enum Left {
     These(Vec<u64>),
-    /// As many as it takes.
+    /// As many rounds as are needed.
     Enough,
-    /// One has failed.
+    /// No more rounds, because one has failed.
     None,
 }
 
@@ -48,7 +49,7 @@ impl Left {
         }
     }
 
-    /// The seed of the next round, after what was done so far.
+    /// The seed of the next round; `done` contains what earlier rounds have done.
     fn next(&mut self, done: &Figures) -> Option<u64> {
         match self {
             Self::These(seeds) => seeds.pop(),
@@ -60,7 +61,7 @@ impl Left {
 
 /// A seed that is different each time.
 fn fresh_seed() -> u64 {
-    // The one thing in the standard library that is.
+    // The hasher of the standard library is its only source of randomness.
     Random::new(RandomState::new().build_hasher().finish()).next()
 }
 
@@ -70,7 +71,7 @@ fn is_enough(done: &Figures) -> bool {
     is_short_of_nothing || done.conversations >= MOST_CONVERSATIONS
 }
 
-/// What never happened, although a campaign is about it.
+/// The expected faults and events that have not happened in any round.
 fn missing(done: &Figures) -> Vec<String> {
     let faults = Fault::ALL
         .into_iter()
@@ -90,7 +91,7 @@ fn missing(done: &Figures) -> Vec<String> {
         .collect()
 }
 
-/// Tells how a round that fails can be played again, and lets no other begin.
+/// Prints how to replay a round that fails, and prevents further rounds.
 struct Alarm<'a> {
     seed: u64,
     left: &'a Mutex<Left>,
@@ -134,6 +135,10 @@ fn nothing_acknowledged_is_lost_whatever_happens_between_daemon_and_agent() {
     eprintln!("{all:#?}");
     eprintln!("{all}");
     if is_whole {
-        assert_eq!(missing(&all), [""; 0], "this never happened");
+        assert_eq!(
+            missing(&all),
+            [""; 0],
+            "expected faults and events that never happened"
+        );
     }
 }

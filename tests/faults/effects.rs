@@ -1,4 +1,4 @@
-//! What prompts have done: the tool that writes a file writes into a pipe, which counts how often.
+//! Counts how often each prompt took effect: the agent's tool that writes a file writes into a pipe.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
-/// The pipe's name in the folder that conversations work in.
+/// The name of the pipe in the working directory of the conversations.
 pub(crate) const NAME: &str = "effects";
 
-/// See the module.
+/// The pipe and everything read from it.
 pub(crate) struct Effects {
     pipe: File,
     words: String,
@@ -20,7 +20,7 @@ impl Effects {
     pub(crate) fn below(project: &Path) -> Self {
         let path = project.join(NAME);
         mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        // For both, so that no writer ever waits for a reader.
+        // Opened for reading and writing, so that a writer never waits for a reader.
         let pipe = open(
             &path,
             OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
@@ -33,20 +33,21 @@ impl Effects {
         }
     }
 
-    /// The directive that has this effect.
+    /// The directive that writes this mark into the pipe.
     pub(crate) fn directive(mark: &str) -> String {
         format!("[[write {NAME} <{mark}>]]")
     }
 
-    /// How often each prompt has taken effect, by its mark.
+    /// How often each mark was written.
     pub(crate) fn counted(&mut self) -> BTreeMap<String, usize> {
         let mut bytes = Vec::new();
-        // It ends with "would block": this end holds the pipe open for writing too.
+        // The read always ends with "would block", because this descriptor also keeps the pipe open for
+        // writing.
         drop(self.pipe.read_to_end(&mut bytes));
         self.words.push_str(std::str::from_utf8(&bytes).unwrap());
         let mut counts = BTreeMap::new();
         for mark in self.words.split_terminator('>') {
-            let mark = mark.strip_prefix('<').expect("an effect is written at once");
+            let mark = mark.strip_prefix('<').expect("a mark is written in one piece");
             *counts.entry(mark.to_owned()).or_default() += 1;
         }
         counts
@@ -62,5 +63,9 @@ fn an_effect_that_comes_twice_is_counted_twice() {
     std::fs::write(folder.path().join(NAME), "<a>").unwrap();
     let expected = BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)]);
     assert_eq!(effects.counted(), expected);
-    assert_eq!(effects.counted(), expected, "what was read counts on");
+    assert_eq!(
+        effects.counted(),
+        expected,
+        "marks that were read earlier were forgotten"
+    );
 }

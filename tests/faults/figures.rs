@@ -1,11 +1,11 @@
-//! What was done and seen, told at the end.
+//! Counts what happened in the rounds; printed at the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::kinds::Fault;
 
-/// See the module.
+/// The counts of one round or of all rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) faults: BTreeMap<Fault, usize>,
@@ -15,23 +15,23 @@ pub(crate) struct Figures {
     pub(crate) ended_well: usize,
     pub(crate) failed_turns: usize,
     pub(crate) refused: BTreeMap<i64, usize>,
-    /// Turns that were cancelled because they may have waited for what was lost.
+    /// Turns that were cancelled because they may have waited for a lost line.
     pub(crate) given_up: usize,
     pub(crate) rolls: usize,
     pub(crate) effects: usize,
-    /// Turns that stood in a history in which they had to.
+    /// Turns that had to be in a history, and were.
     pub(crate) kept: usize,
-    /// Histories that told a gap.
+    /// Histories that reported a gap.
     pub(crate) gaps: usize,
-    /// Chains of full length.
+    /// Chains of the maximum length.
     pub(crate) full_chains: usize,
-    /// Usage limits that were told.
+    /// Usage limits that were reported.
     pub(crate) limits: usize,
-    /// Continuations that went out.
+    /// Scheduled continuations that were sent.
     pub(crate) fired: usize,
-    /// Continuations that were called off before they went out.
+    /// Scheduled continuations that were cancelled before they were sent.
     pub(crate) called_off: usize,
-    /// Continuations that were still to go out when the next daemon had started.
+    /// Scheduled continuations that were still pending after a restart of the daemon.
     pub(crate) carried_over: usize,
 }
 

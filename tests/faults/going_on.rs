@@ -1,4 +1,5 @@
-//! Usage limits in a round, and what goes on by itself: it is asked for, called off, watched and waited for.
+//! Usage limits and scheduled continuations in a round: schedules them, cancels them, follows their events
+//! and waits for them.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -10,26 +11,27 @@ use super::verify::history;
 use crate::crash::client::Client;
 use crate::crash::ledger::text;
 
-/// How long limits last, in seconds. Their ends are told in whole seconds, rounded up.
+/// How long limits last, in seconds. Their reset times are reported in whole seconds, rounded up.
 const LIMITS: [&str; 3] = ["0.01", "0.01", "0.4"];
 
-/// What goes out later than this is waited for by nobody: the end of its limit had passed, or was not told. It chooses between
-/// waiting and asking for another time, and measures nothing.
+/// A continuation due later than this is not waited for. That happens if the reset time had already passed or
+/// was not reported. The constant only decides whether to wait or to set another time; no duration is
+/// measured with it.
 const SOON: SignedDuration = SignedDuration::from_secs(3);
 
 impl Round {
-    /// A script that meets a limit, and whether it has an effect when it ends well.
+    /// A script that meets a limit, and whether it takes effect when its turn ends well.
     pub(crate) fn limited(&mut self, write: &str) -> (String, bool) {
         let limit = format!("[[limit {}]]", self.random.pick(&LIMITS));
         match self.random.below(10) {
             0..=1 => (limit, false),
             2..=5 => (format!("{limit}{write}"), true),
-            // Whoever sends it again has it done twice.
+            // A prompt that is sent again after this limit would take effect twice.
             _ => (format!("{write}{limit}"), true),
         }
     }
 
-    /// Has the conversation go on by itself, or not any more.
+    /// Schedules a continuation of the conversation, or cancels a scheduled one.
     pub(crate) fn go_on(&mut self, talk: usize) {
         let is_to_go_on = self.promises[talk].at().is_some();
         if is_to_go_on && self.random.chance(40) {
@@ -83,7 +85,7 @@ impl Round {
         );
     }
 
-    /// Does what follows from what was told.
+    /// Acts on the consequence of an event.
     pub(crate) fn follow(&mut self, talk: usize, follows: Follows) {
         match follows {
             Follows::Nothing => {}
@@ -96,21 +98,21 @@ impl Round {
                     self.promises[talk].is_answered();
                 }
             }
-            // A cancellation that is not answered may have met it before it went out.
+            // The open cancellation may have removed the continuation before it was sent.
             Follows::HasGoneOut(_) if self.is_being_cancelled(talk) => {}
             Follows::HasGoneOut(mark) => {
                 let mut client = Client::connect(&self.home.socket()).unwrap();
                 let history = history(&mut client, &self.talks[talk].id);
                 assert!(
                     history.has_gone_on(mark.as_deref()),
-                    "{} was to go on, with {mark:?}, and has not: {history:#?}",
+                    "the continuation of {} with {mark:?} disappeared and is not in the history: {history:#?}",
                     self.talks[talk].id
                 );
             }
         }
     }
 
-    /// Once no more faults are done, each conversation goes on that is to.
+    /// After the last fault, waits until every scheduled continuation is sent or cancelled.
     pub(crate) fn keep_promises(&mut self) {
         self.settle();
         while let Some(talk) = self.promises.iter().position(|promise| promise.at().is_some()) {
@@ -129,7 +131,7 @@ impl Round {
         }
     }
 
-    /// An open question goes before what is to go on.
+    /// Rejects open questions, because a continuation waits until they are answered.
     fn clear_the_way(&mut self, talk: usize) {
         let mut client = Client::connect(&self.home.socket()).unwrap();
         let params = json!({"conversationId": self.talks[talk].id});
@@ -139,7 +141,7 @@ impl Round {
         }
     }
 
-    /// Answers a question.
+    /// Answers a question of the agent.
     pub(crate) fn respond(&mut self, talk: usize, question: String, option: &str) {
         let outcome = json!({"outcome": "selected", "optionId": option});
         let params = json!({"interruptId": question, "outcome": outcome});
@@ -152,7 +154,7 @@ impl Round {
     }
 }
 
-/// The time in so many milliseconds.
+/// The time this many milliseconds from now.
 fn in_milliseconds(milliseconds: usize) -> String {
     let milliseconds = SignedDuration::from_millis(i64::try_from(milliseconds).unwrap());
     bridge_protocol::time::text(Timestamp::now() + milliseconds)

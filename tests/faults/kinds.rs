@@ -1,4 +1,4 @@
-//! The kinds of faults, and which of them a line meets.
+//! The kinds of faults, and the choice of a fault for each line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,33 +6,33 @@ use std::path::{Path, PathBuf};
 
 use crate::random::Random;
 
-/// The file in the home at whose sight no more faults are done.
+/// A file in the home. Once it exists, the proxy causes no more faults.
 pub(crate) const CALM: &str = "calm";
 
-/// What is done to a line, a pipe or a process.
+/// A fault of a line, a pipe or a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// The line never arrives.
     Drop,
-    /// It arrives some milliseconds later, and all behind it.
+    /// The line and all later lines arrive some milliseconds later.
     Delay,
-    /// It ends too soon.
+    /// The line arrives without its end, but with a line break.
     Truncate,
-    /// It lacks its end, so that the next one is part of it.
+    /// The line arrives without its line break, so that the next line becomes part of it.
     Join,
-    /// It arrives twice.
+    /// The line arrives twice.
     Duplicate,
-    /// It arrives behind the next one.
+    /// The line arrives after the next one.
     Reorder,
     /// The proxy reads nothing more from the daemon.
     CloseInput,
-    /// The proxy says nothing more to the daemon.
+    /// The proxy sends nothing more to the daemon.
     CloseOutput,
     /// The agent behind the proxy is killed.
     KillAgent,
-    /// The proxy is killed, the agent lives on.
+    /// The proxy is killed while the agent lives on.
     KillProxy,
-    /// The daemon is killed, by the round.
+    /// The daemon is killed, by the round itself.
     KillDaemon,
 }
 
@@ -52,19 +52,19 @@ impl Fault {
     ];
 }
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An update of a session.
     Update,
     /// A prompt on its way to the agent.
     Prompt,
-    /// Anything else: calls and answers.
+    /// Anything else: other requests, and responses.
     Call,
 }
 
 impl Kind {
-    /// How many of a hundred such lines meet a fault.
+    /// The percentage of lines of this kind that meet a fault.
     fn percent(self) -> usize {
         match self {
             Self::Update => 50,
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// What may happen to such a line, and how often beside the others.
+    /// The possible faults of a line of this kind, with their relative frequencies.
     fn weights(self) -> &'static [(Fault, usize)] {
         match self {
             Self::Update => &[
@@ -87,8 +87,7 @@ impl Kind {
                 (Fault::KillAgent, 5),
                 (Fault::KillProxy, 5),
             ],
-            // No duplicate: an agent that gets a prompt twice runs it twice, and it was not the daemon that
-            // sent it twice.
+            // No duplicates: the agent would run the prompt twice although the daemon had sent it once.
             Self::Prompt => &[
                 (Fault::Drop, 15),
                 (Fault::Delay, 30),
@@ -115,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// What happens to the next line of this kind.
+    /// Chooses a fault, or none, for the next line of this kind.
     pub(crate) fn draw(self, random: &mut Random) -> Option<Fault> {
         if !random.chance(self.percent()) {
             return None;
@@ -131,12 +130,12 @@ impl Kind {
     }
 }
 
-/// Where the faults that were done in a home are written down, a line each.
+/// The log of the faults in a home, one per line.
 pub(crate) fn log_of(home: &Path) -> PathBuf {
     home.join("faults.log")
 }
 
-/// Writes down that a fault is done.
+/// Appends a fault to the log.
 pub(crate) fn note(home: &Path, fault: Fault) {
     use std::io::Write;
     let mut log = fs::File::options()
@@ -147,19 +146,19 @@ pub(crate) fn note(home: &Path, fault: Fault) {
     log.write_all(format!("{fault:?}\n").as_bytes()).unwrap();
 }
 
-/// Where the round of a home learns that a call, an answer or a prompt was lost.
+/// The socket on which a home's round learns that a request, response or prompt was lost.
 pub(crate) fn losses_of(home: &Path) -> PathBuf {
     home.join("losses")
 }
 
-/// How many faults of each kind were done in a home.
+/// How many faults of each kind the log of a home contains.
 pub(crate) fn noted(home: &Path) -> BTreeMap<Fault, usize> {
     let log = fs::read_to_string(log_of(home)).unwrap_or_default();
     let mut counts = BTreeMap::new();
     for line in log.lines() {
         let fault = Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == line);
         *counts
-            .entry(fault.unwrap_or_else(|| panic!("no fault: {line}")))
+            .entry(fault.unwrap_or_else(|| panic!("not the name of a fault: {line}")))
             .or_default() += 1;
     }
     counts

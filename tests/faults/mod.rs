@@ -1,12 +1,16 @@
-//! A campaign of faults: between the daemon and its agent stands a proxy that drops, delays, truncates,
-//! joins, duplicates and reorders lines, closes pipes and kills processes, while conversations do random
-//! things. Whatever happens, every call is answered, every id leads to its conversation, chain and lineage
-//! are right, no turn that was acknowledged is lost untold, no prompt takes effect twice, what is to go on
-//! after a usage limit does so once unless it was called off, and no process stays.
+//! A campaign of faults. A proxy between the daemon and its agent drops, delays, truncates, joins, duplicates
+//! and reorders lines, closes pipes and kills processes, while conversations do random things. In spite of
+//! the faults:
 //!
-//! One round is one daemon with one client, and comes from one seed: `FAULT_SEED` replays it. `FAULT_ROUNDS`
-//! says how many rounds there are without it. What is random in a round comes from its seed; how its
-//! processes take turns does not.
+//! - every call is answered, and every id leads to its conversation;
+//! - chain and lineage are correct;
+//! - no acknowledged turn is lost without a report, and no prompt takes effect twice;
+//! - a continuation scheduled after a usage limit is sent once, unless it was cancelled;
+//! - no process is left behind.
+//!
+//! A round is one daemon with one client, and its random choices come from one seed. `FAULT_SEED` replays a
+//! round; otherwise `FAULT_ROUNDS` sets the number of rounds. The order in which the processes of a round run
+//! does not depend on the seed.
 
 #![cfg(target_os = "linux")]
 #![allow(

@@ -1,5 +1,5 @@
-//! What a conversation was told of going on by itself, and what has to come of it: what was promised goes out
-//! or is told why not, at most once, also over a restart; what was called off never does.
+//! The scheduled continuation of each conversation, as the daemon reports it. Each one must be sent, or its
+//! end be explained, at most once, even across restarts. A cancelled one is never sent.
 
 use std::collections::BTreeSet;
 
@@ -7,30 +7,30 @@ use serde_json::Value;
 
 use crate::crash::ledger::text;
 
-/// What one conversation goes on with by itself, as it was told.
+/// The scheduled continuation of one conversation, as far as the client knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Promise {
-    /// Whose it is.
+    /// The id of the conversation.
     id: String,
-    /// The continuation as an event told it last.
+    /// The continuation as the last event reported it.
     told: Option<Value>,
-    /// Whether it is on disk: an answer or the end of a turn has told it.
+    /// Whether the continuation is on disk, because a response or the end of a turn has confirmed it.
     is_durable: bool,
-    /// The times for which one has gone out in this life of the daemon.
+    /// The due times for which a continuation was sent since the daemon started.
     gone_out: BTreeSet<String>,
-    /// The turn of the one that is out.
+    /// The turn of the continuation that was sent and has not ended.
     turn: Option<String>,
-    /// The mark of the text that is to be sent.
+    /// The mark in the scheduled text.
     mark: Option<String>,
-    /// Whether it went away with nothing that would explain it so far.
+    /// Whether the continuation disappeared, and nothing has explained it yet.
     is_unexplained: bool,
-    /// Whether the turn that ended last would explain it, as long as nothing else has happened.
+    /// Whether the last turn would explain it if the continuation disappeared now.
     is_taken_over: bool,
-    /// What the conversation does.
+    /// The state of the conversation.
     state: String,
-    /// Of the restart whose snapshot is still to come: whether nobody knows what became of the promise.
+    /// Set between a restart and its snapshot: whether the fate of the continuation is uncertain.
     restarted: Option<bool>,
-    /// Whether the last turn ended well, in this life of the daemon.
+    /// Whether the last turn since the daemon's start ended well.
     pub(crate) is_sound: bool,
 }
 
@@ -38,16 +38,17 @@ pub(crate) struct Promise {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Follows {
     Nothing,
-    /// One has gone out.
+    /// A continuation was sent.
     Fired,
-    /// One was brought over a restart.
+    /// A continuation survived a restart.
     CarriedOver,
-    /// The text with this mark never goes out.
+    /// The text with this mark must never be sent.
     Never(String),
-    /// Nothing was left to go on with: the history has to hold the agent's answer.
+    /// The continuation disappeared because nothing was left to continue: the history must contain the
+    /// agent's answer.
     IsAnswered,
-    /// It went out in the life before, for nothing is left of it: the history has to hold the text with this
-    /// mark, or the word to go on.
+    /// The continuation disappeared across a restart, so it must have been sent before: the history must
+    /// contain the text with this mark, or the default text of a continuation.
     HasGoneOut(Option<String>),
 }
 
@@ -68,12 +69,12 @@ impl Promise {
         }
     }
 
-    /// When it goes out.
+    /// The due time.
     pub(crate) fn at(&self) -> Option<&str> {
         self.told.as_ref()?["at"].as_str()
     }
 
-    /// Whether a turn runs, be it that of nobody's call.
+    /// Whether a turn is running, including one that no call of this client started.
     pub(crate) fn runs(&self) -> bool {
         matches!(self.state.as_str(), "prompting" | "awaiting" | "cancelling")
     }
@@ -82,7 +83,7 @@ impl Promise {
         self.state == "limited"
     }
 
-    /// An event of the conversation.
+    /// Processes an event of the conversation.
     pub(crate) fn hear(&mut self, event: &Value) -> Follows {
         match event["type"].as_str().unwrap() {
             "snapshot" => {
@@ -94,11 +95,14 @@ impl Promise {
             "continued" => {
                 let at = self.at().map(ToOwned::to_owned);
                 let at = at.unwrap_or_else(|| {
-                    panic!("{} goes on although nothing was to go out: {self:#?}", self.id)
+                    panic!(
+                        "{} was continued although no continuation was scheduled: {self:#?}",
+                        self.id
+                    )
                 });
                 assert!(
                     self.gone_out.insert(at),
-                    "{} goes on twice at one time: {self:#?}",
+                    "{} was continued twice for the same due time: {self:#?}",
                     self.id
                 );
                 self.turn = Some(text(event, "turnId"));
@@ -110,7 +114,8 @@ impl Promise {
                 drop(self.mark.take_if(|mark| is_sent(mark)));
             }
             "turnEnded" => self.turn_ended(&event["turn"]),
-            // Who refuses what a dead agent asked is done with its turn.
+            // If a client rejects a dead agent's question, the interrupted turn is settled and needs no
+            // continuation.
             "interruptResolved" => {
                 self.is_taken_over = true;
                 self.is_unexplained = false;
@@ -123,7 +128,7 @@ impl Promise {
     fn is_in(&mut self, state: &str) {
         state.clone_into(&mut self.state);
         self.is_taken_over &= !self.runs();
-        // Why is told with it, in words.
+        // The state `failed` comes with an event that says why.
         self.is_unexplained &= state != "failed";
     }
 
@@ -140,7 +145,7 @@ impl Promise {
         self.never()
     }
 
-    /// The history holds the agent's answer to what was cut short.
+    /// Accepts the disappearance, because the history contains the agent's answer to the interrupted prompt.
     pub(crate) fn is_answered(&mut self) {
         self.is_unexplained = false;
     }
@@ -154,12 +159,12 @@ impl Promise {
         let is_failed = turn["stopReason"] == "failed";
         assert!(
             !is_failed || !text(&turn["failure"], "message").is_empty(),
-            "{}: failed for no reason: {turn}",
+            "{}: the turn failed without a reason: {turn}",
             self.id
         );
-        // A turn that ended well has taken over.
+        // The continuation's own turn, or any turn that did not fail, settles it.
         let is_its_own = self.turn.as_deref() == turn["turnId"].as_str();
-        // It is told as gone once that is on disk, with the end of the turn or behind it.
+        // The continuation is reported as removed once that is on disk: with the end of the turn or after it.
         self.is_taken_over = is_its_own || !is_failed;
         if self.is_taken_over {
             self.is_unexplained = false;
@@ -172,11 +177,11 @@ impl Promise {
         }
     }
 
-    /// A call has it go on by itself, with a text of this mark.
+    /// A response to a call confirms a continuation with a text of this mark.
     pub(crate) fn is_promised(&mut self, mark: Option<String>) -> Follows {
-        // Without a text, what is to go out moves and keeps its own.
+        // Without a text the call only changes the time, and the scheduled text stays.
         let follows = mark.as_ref().map_or(Follows::Nothing, |_| self.never());
-        // It may have gone out already.
+        // The continuation may already have been sent.
         if self.told.is_some() && self.turn.is_none() {
             self.is_durable = true;
             self.is_taken_over = false;
@@ -185,31 +190,33 @@ impl Promise {
         follows
     }
 
-    /// A call has called it off; `is_sure` when nobody can have had it go on since.
+    /// A response to a call confirms that the continuation is cancelled. `is_sure` means that no other call
+    /// can have scheduled one since.
     pub(crate) fn is_called_off(&mut self, is_sure: bool) -> Follows {
         assert!(
             !is_sure || self.told.is_none() || self.runs(),
-            "{} was called off and is still to go on: {self:#?}",
+            "{} still has a continuation that was cancelled: {self:#?}",
             self.id
         );
         self.is_unexplained = false;
         self.never()
     }
 
-    /// The turn that was about to go on was cancelled.
+    /// The client cancelled the turn that was about to continue, which explains the disappearance.
     pub(crate) fn is_dropped(&mut self) {
         self.is_unexplained = false;
     }
 
-    /// Nothing of this conversation runs, and all that was asked for is answered.
+    /// Panics if a continuation disappeared without an explanation. Called when nothing runs and every call
+    /// is answered.
     pub(crate) fn assert_explained(&self) {
         assert!(
             !self.is_unexplained,
-            "what was promised went away untold: {self:#?}"
+            "a continuation disappeared without an explanation: {self:#?}"
         );
     }
 
-    /// The daemon was killed; `is_unsure` when calls were open that may have changed something.
+    /// The daemon was killed. `is_unsure` means that open calls may have changed the continuation.
     pub(crate) fn restarts(&mut self, is_unsure: bool) {
         let was_unsure = self.restarted.take().unwrap_or_default();
         self.restarted = Some(is_unsure || was_unsure || self.runs() || self.state.is_empty());
@@ -232,10 +239,10 @@ impl Promise {
             Some(told) => {
                 assert!(
                     is_unsure || before.is_some(),
-                    "{} is to go on after a restart although nothing was: {self:#?}",
+                    "{} has a continuation after a restart although none was scheduled: {self:#?}",
                     self.id
                 );
-                // Nobody heard whether its text has gone out.
+                // The text may already have been sent.
                 if told["attempts"] != 0 || is_unsure {
                     self.mark = None;
                 }
@@ -248,10 +255,10 @@ impl Promise {
                 }
                 assert!(
                     !self.is_limited(),
-                    "{} was lost over a restart: {before:?}",
+                    "the continuation of {} was lost across a restart: {before:?}",
                     self.id
                 );
-                // It was cut short, or could not go on: both are told.
+                // Any other state reports that the turn was interrupted or could not continue.
                 if self.state != "idle" {
                     return Follows::Nothing;
                 }
@@ -277,7 +284,7 @@ mod tests {
         json!({"type": "snapshot", "conversation": {"continuation": continuation, "state": state}})
     }
 
-    /// One that is to go on at `t`, with a text.
+    /// A promise due at `t`, with a text.
     fn promised() -> Promise {
         let mut promise = Promise::of("c");
         promise.hear(&snapshot(None, "limited"));
@@ -295,12 +302,21 @@ mod tests {
         let continued = json!({"type": "continued", "turnId": "1"});
         let mut promise = promised();
         assert_eq!(promise.hear(&continued), Follows::Fired);
-        assert!(fails(|| drop(promise.clone().hear(&continued))), "twice");
+        assert!(
+            fails(|| drop(promise.clone().hear(&continued))),
+            "a second continuation was accepted"
+        );
         let mut promise = promised();
         assert_eq!(promise.hear(&updated(None)), Follows::Never("mark".to_owned()));
         promise.is_called_off(true);
-        assert!(fails(|| drop(promise.clone().hear(&continued))), "called off");
-        assert!(fails(|| drop(promised().is_called_off(true))), "not called off");
+        assert!(
+            fails(|| drop(promise.clone().hear(&continued))),
+            "a continuation after its cancellation was accepted"
+        );
+        assert!(
+            fails(|| drop(promised().is_called_off(true))),
+            "a cancellation without effect was accepted"
+        );
     }
 
     #[test]
@@ -321,7 +337,7 @@ mod tests {
         promise.hear(&json!({"type": "turnEnded", "turn": {"turnId": "2", "stopReason": "end_turn"}}));
         promise.assert_explained();
 
-        // Somebody answered what it was to go on with, or refused what it had asked.
+        // A client answered what the conversation was to continue with, or rejected the agent's question.
         let mut promise = Promise::of("c");
         promise.hear(&snapshot(None, "limited"));
         promise.hear(&updated(Some("t")));

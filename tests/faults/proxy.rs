@@ -1,4 +1,4 @@
-//! The agent of a round: a proxy with the built-in agent behind it. The program is
+//! The agent of a round: a proxy in front of the built-in agent. Its program is
 //! `tests/support/programs/fault_proxy.rs`.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::kinds::CALM;
 use crate::test_programs;
 
-/// The configuration of an agent `proxied` in this home.
+/// The configuration of the agent `proxied` in this home.
 pub(crate) fn configured(home: &Path, seed: u64) -> String {
     format!(
         "[agents.proxied]\ncommand = '{}'\nkind = \"loopback\"\nargs = [\"fault-proxy\", '{}', '{}', '{seed}']\n",
@@ -17,7 +17,7 @@ pub(crate) fn configured(home: &Path, seed: u64) -> String {
     )
 }
 
-/// From here on no faults are done in this home.
+/// Stops all faults in this home.
 pub(crate) fn calm(home: &Path) {
     fs::write(home.join(CALM), "").unwrap();
 }

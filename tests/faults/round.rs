@@ -1,8 +1,8 @@
 //! One round: a daemon whose agent is behind the proxy, and a client with some conversations.
 //!
-//! The client does several things at a time over one connection. Every call has to be answered. A turn that would never end
-//! is cancelled, as a user would: one that may wait for a line that the proxy lost, one that hangs by its script, and one
-//! whose question gets no answer.
+//! The client does several things at a time over one connection. Every call must be answered. The client
+//! cancels turns that would never end, as a user would: a turn that may wait for a line that the proxy lost,
+//! a turn that hangs by its script, and a turn whose question gets no answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,70 +21,72 @@ use crate::crash::home::{Daemon, Home};
 use crate::crash::ledger::{Answered, Ledger, text};
 use crate::random::Random;
 
-/// In a prompt: its turn ends only when it is cancelled.
+/// A directive in a prompt; the turn then ends only when it is cancelled.
 pub(crate) const HANGS: &str = "[[hang]]";
 
-/// How many lines may be read until nothing runs any more: a turn may go on by itself some times, and no more.
+/// How many lines may be read until nothing runs any more. A conversation may continue automatically a few
+/// times, but not endlessly.
 const MOST_LINES: usize = 20_000;
 
-/// Calls that are open at a time.
+/// How many calls are open at a time.
 const MOST_OPEN: usize = 3;
 
-/// Prompts after the last fault, of which one has to be answered. An agent without output is given up after 2
-/// s, in which four sessions are waited for in vain; a turn of before may have to be cancelled.
+/// How many prompts are sent after the last fault, one of which must be answered. An agent without output is
+/// given up after 2 s, in which up to four attempts to open a session fail; an earlier turn may also have to
+/// be cancelled first.
 const CALM_PROMPTS: usize = 7;
 
-/// How many of a hundred conversations are asked once more in the end although their last turn ended well.
+/// The percentage of conversations that get a last prompt even though their last turn ended well.
 const PERCENT_ASKED: usize = 15;
 
-/// How often the daemon is killed, of a hundred times, when something was read while a conversation is to go
-/// on by itself.
+/// The chance in percent that the daemon is killed after a line was read while a continuation is scheduled.
 const PERCENT_KILLED_PROMISED: usize = 5;
 
-/// The same when one was just called off.
+/// The chance in percent that the daemon is killed after a continuation was cancelled.
 const PERCENT_KILLED_CALLED_OFF: usize = 80;
 
-/// What may come back for anything here without anything being wrong: busy, agent unavailable, agent error,
-/// limited, not resumable (as long as each way to resume meets a fault), conflict (nothing to branch from),
-/// question resolved.
+/// Errors that any call may get without anything being wrong: busy, agent unavailable, agent error, limited,
+/// not resumable (while each way to resume meets a fault), conflict (nothing to branch from), question
+/// resolved.
 const EXPECTED_ERRORS: [i64; 7] = [1003, 1006, 1007, 1009, 1011, 1012, 1013];
 
-/// The deadlines are short, so that what is lost is given up soon.
+/// The timeouts are short, so that the daemon soon gives up waiting for lost lines.
 const LIMITS: &str = "[limits]\ncancel_grace_ms = 150\nsession_open_ms = 500\nagent_start_ms = 2000\n";
 
-/// See the module.
+/// A round and everything the client knows.
 pub(crate) struct Round {
     pub(crate) home: Home,
     pub(crate) random: Random,
-    /// Whether all is done to few conversations, so that their chains grow long.
+    /// Whether the round works on few conversations, so that their chains grow long.
     pub(crate) is_narrow: bool,
-    /// How often of a hundred times a conversation is begun: few long ones, or many short ones.
+    /// The chance in percent that a step creates a conversation: a low value gives few long ones, a high
+    /// value many short ones.
     pub(crate) percent_new: usize,
     pub(crate) client: Client,
     pub(crate) talks: Vec<Ledger>,
-    /// What each of them is to go on with by itself.
+    /// The scheduled continuation of each conversation, in the order of `talks`.
     pub(crate) promises: Vec<Promise>,
     pub(crate) effects: Effects,
     /// The prompts that were sent, by their marks.
     pub(crate) sent: BTreeMap<String, Sent>,
-    /// Texts that must not have gone out, by their marks, with their conversations.
+    /// Marks of texts that must not have been sent, each with the index of its conversation.
     pub(crate) never: Vec<(usize, String)>,
-    /// The questions that were heard of.
+    /// The questions that events have reported.
     questions: BTreeSet<String>,
     pub(crate) figures: Figures,
-    /// None once it has been stopped.
+    /// `None` once it has been stopped.
     daemon: Option<Daemon>,
     open: BTreeMap<u64, Open>,
-    /// Whether the last answer called off what was to go on.
+    /// Whether the last answer confirmed that a scheduled continuation was cancelled.
     has_called_off: bool,
     keys: u64,
-    /// Where the proxies tell that they lost a line.
+    /// The socket on which the proxies report that they lost a line.
     losses: UnixDatagram,
-    /// What was asked and told, for those who look into a failure.
+    /// All calls, answers and events so far, printed if the round fails.
     past: Vec<Past>,
 }
 
-/// What was asked or told; put in words for nobody but those who look into a failure.
+/// A call, an answer or an event. It is formatted only if the round fails.
 #[derive(Debug)]
 enum Past {
     Asked(u64, &'static str, Value),
@@ -103,15 +105,15 @@ impl fmt::Display for Past {
     }
 }
 
-/// A prompt, and what came of it.
+/// The state of a prompt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
-    /// Whether its turn takes effect when it ends well.
+    /// Whether the turn must take effect when it ends well.
     pub(crate) has_effect: bool,
     pub(crate) has_ended_well: bool,
 }
 
-/// What was asked for.
+/// What a call asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     New,
@@ -119,16 +121,16 @@ pub(crate) enum Asked {
         text: String,
         mark: String,
     },
-    /// That it goes on by itself, with a text of this mark.
+    /// Schedules a continuation, with a text that contains this mark.
     Continue {
         mark: Option<String>,
     },
-    /// That it does not.
+    /// Cancels the scheduled continuation.
     CallOff {
-        /// Whether there was something to call off.
+        /// Whether one was scheduled.
         is_one: bool,
     },
-    /// With the history as it was when it was asked for.
+    /// `history` is the expected history at the time of the call.
     Fork {
         in_place: bool,
         history: Vec<String>,
@@ -140,7 +142,7 @@ pub(crate) enum Asked {
     Chain,
     Lineage,
     Respond(String),
-    /// A call that was answered: again, with the answer that it had.
+    /// A repeated call with the same request id, and its earlier answer.
     Again(Value),
 }
 
@@ -151,7 +153,7 @@ struct Open {
     talk: Option<usize>,
     method: &'static str,
     params: Value,
-    /// Whether a cancellation may have met it.
+    /// Whether a `conversation/cancel` sent after the call may have cancelled it.
     may_be_cancelled: bool,
 }
 
@@ -188,7 +190,7 @@ impl Round {
         }
     }
 
-    /// Plays all of it.
+    /// Runs the whole round.
     pub(crate) fn play(&mut self) -> Figures {
         let lives = 1 + self.random.below(3);
         for life in 1..=lives {
@@ -221,7 +223,7 @@ impl Round {
         format!("key-{}", self.keys)
     }
 
-    /// Begins so many things and waits until all are done, or until so many lines were read.
+    /// Performs this many steps and waits until all calls are answered, or stops after this many lines.
     fn live(&mut self, steps: usize, lines: Option<usize>) {
         let (mut begun, mut read) = (0, 0);
         while lines.is_none_or(|lines| read < lines) {
@@ -250,19 +252,20 @@ impl Round {
         }
     }
 
-    /// Waits until all that was asked for is answered, and nothing goes on by itself either.
+    /// Waits until every call is answered and no turn runs, including automatic ones.
     pub(crate) fn settle(&mut self) {
         let mut read = 0;
         while !self.open.is_empty() || self.promises.iter().any(Promise::runs) {
             read += self.read_on();
-            assert!(read < MOST_LINES, "it does not come to rest");
+            assert!(read < MOST_LINES, "the conversations never come to rest");
         }
         for promise in &self.promises {
             promise.assert_explained();
         }
     }
 
-    /// Reads a line, or learns that one was lost between daemon and agent; how many were read.
+    /// Reads a line, or learns that a line between the daemon and the agent was lost. Returns how many lines
+    /// were read.
     pub(crate) fn read_on(&mut self) -> usize {
         match self.client.read_unless(&self.losses) {
             Ok(Some(Line::Event(event))) => {
@@ -286,8 +289,8 @@ impl Round {
         }
     }
 
-    /// Cancels every turn that may wait for what was lost. The daemon began that turn before the line was lost, so the
-    /// cancellation meets it; where no turn runs, it does nothing.
+    /// Cancels every turn that may wait for a lost line. The daemon started that turn before the line was
+    /// lost, so the cancellation reaches it. Where no turn runs, the cancellation has no effect.
     fn give_up_what_may_wait(&mut self) {
         while self.losses.recv(&mut [0; 8]).is_ok() {}
         let prompted = self.prompted();
@@ -311,7 +314,7 @@ impl Round {
         self.send(asked, talk, method, params);
     }
 
-    /// The same; its number.
+    /// The same as [`Self::ask`]; returns the number of the call.
     fn send(&mut self, asked: Asked, talk: Option<usize>, method: &'static str, mut params: Value) -> u64 {
         if let Some(talk) = talk {
             params["conversationId"] = json!(self.talks[talk].id);
@@ -335,19 +338,19 @@ impl Round {
         id
     }
 
-    /// The conversations of which something is on its way that others have to wait for.
+    /// The conversations with an open call that others must wait for.
     pub(crate) fn busy(&self) -> BTreeSet<usize> {
         let changes = self.open.values().filter(|open| open.is_change());
         changes.filter_map(|open| open.talk).collect()
     }
 
-    /// Those of them in which a turn runs.
+    /// The conversations with an open prompt.
     pub(crate) fn prompted(&self) -> BTreeSet<usize> {
         let turns = self.open.values().filter(|open| open.is_turn());
         turns.filter_map(|open| open.talk).collect()
     }
 
-    /// Whether a call is open that may have the conversation go on by itself, or not any more.
+    /// Whether a call is open that may schedule a continuation of the conversation or cancel it.
     pub(crate) fn may_promise(&self, talk: usize) -> bool {
         let is_none = |asked: &Asked| matches!(asked, Asked::Subscribe | Asked::Chain | Asked::Lineage);
         let mut open = self.open.values();
@@ -365,7 +368,8 @@ impl Round {
         self.follow(talk, follows);
         self.figures.limits += usize::from(event["type"] == "limited");
         self.figures.rolls += usize::from(event["type"] == "rolled");
-        // A daemon that was started again may have gone on, and its agent asked, before anybody listened.
+        // A restarted daemon may have continued the conversation, and the agent may have asked a question,
+        // before the client subscribed; the snapshot then contains the question.
         let questions = match event["type"].as_str() {
             Some("interruptRaised") => std::slice::from_ref(&event["interrupt"]),
             Some("snapshot") => event["conversation"]["interrupts"].as_array().unwrap(),
@@ -391,7 +395,7 @@ impl Round {
     }
 
     fn answered(&mut self, id: u64, answer: Answer) {
-        let open = self.open.remove(&id).expect("each call is answered once");
+        let open = self.open.remove(&id).expect("a call was answered twice");
         if let Err(error) = &answer {
             let code = error["code"].as_i64().unwrap();
             assert!(EXPECTED_ERRORS.contains(&code), "{open:?}: {error}");
@@ -424,7 +428,7 @@ impl Round {
                     && !open.may_be_cancelled;
                 assert!(
                     !is_to_wait || result["continuation"].is_object(),
-                    "it does not wait: {result}"
+                    "the turn met a limit and no continuation was scheduled: {result}"
                 );
                 let ended_well = result["stopReason"] == "end_turn";
                 self.sent.get_mut(&mark).unwrap().has_ended_well |= ended_well;
@@ -442,7 +446,7 @@ impl Round {
                 let mut branch = Ledger::of(&result["conversation"]);
                 if result["link"].is_object() {
                     branch.saw_link(&result["link"]);
-                    // What was told as lost meanwhile was lost before.
+                    // A turn that the original reported as lost since then was already lost at the fork.
                     history.retain(|known| ledger.history.contains(known));
                     if result["fidelity"] == "full" {
                         branch.history = history;
@@ -487,13 +491,13 @@ impl Round {
         self.ask(Asked::Subscribe, Some(last), "conversation/subscribe", json!({}));
     }
 
-    /// Keeps an answer that has to be given again to the same request id.
-    /// Whether a cancellation of what this conversation does is not answered yet.
+    /// Whether a `conversation/cancel` for this conversation is still open.
     pub(crate) fn is_being_cancelled(&self, talk: usize) -> bool {
         let mut open = self.open.values();
         open.any(|open| open.talk == Some(talk) && open.method == "conversation/cancel")
     }
 
+    /// Remembers an answer that a repeated call with the same request id must get again.
     fn keep(&mut self, talk: usize, open: &Open, result: &Value) {
         let is_told_again = matches!(
             open.asked,
@@ -508,8 +512,8 @@ impl Round {
         }
     }
 
-    /// Kills the daemon; the next one must know everything that was told, and what nobody was told is asked
-    /// again.
+    /// Kills the daemon and starts another. It must know everything that was acknowledged; calls without an
+    /// answer are sent again.
     fn kill_and_start(&mut self) {
         note(self.home.path(), Fault::KillDaemon);
         self.daemon.take().unwrap().kill();
@@ -536,7 +540,7 @@ impl Round {
         self.settle();
     }
 
-    /// A conversation goes on once no more faults are done.
+    /// Sends prompts after the last fault until one is answered.
     fn must_be_answered(&mut self, talk: usize) {
         self.settle();
         for _ in 0..CALM_PROMPTS {
@@ -551,17 +555,17 @@ impl Round {
         let client = &mut self.client;
         let params = json!({"conversationId": self.talks[talk].id});
         let view = client.call("conversation/get", &params);
-        panic!("no prompt is answered any more: {view:#}");
+        panic!("none of {CALM_PROMPTS} prompts after the last fault was answered: {view:#}");
     }
 }
 
 impl Open {
-    /// Whether it may run without an end.
+    /// Whether the call may take forever.
     fn is_turn(&self) -> bool {
         matches!(self.asked, Asked::Prompt { .. })
     }
 
-    /// Whether the conversation is busy with it.
+    /// Whether the conversation is busy until the call is answered.
     fn is_change(&self) -> bool {
         let changes = matches!(self.asked, Asked::Fork { .. } | Asked::Resume | Asked::Close);
         changes || self.is_turn()

@@ -1,15 +1,15 @@
-//! What the client of a round does next.
+//! Chooses the next step of a round's client.
 
 use serde_json::json;
 
 use super::effects::Effects;
 use super::round::{Asked, HANGS, Round, Sent};
 
-/// How many conversations are worked on; the older ones are looked at in the end.
+/// How many conversations are used at a time; the older ones are only checked at the end.
 const ACTIVE: usize = 3;
 
 impl Round {
-    /// Begins one thing.
+    /// Performs one step.
     pub(crate) fn step(&mut self) {
         let percent_said = if self.is_narrow { 45 } else { 70 };
         if self.talks.is_empty() || self.random.chance(self.percent_new) {
@@ -44,14 +44,14 @@ impl Round {
         }
     }
 
-    /// Something that can be asked for while the conversation is busy.
+    /// Makes a call that is allowed while the conversation is busy.
     fn beside(&mut self, talk: usize) {
         match self.random.below(10) {
             0..=1 if self.prompted().contains(&talk) => {
                 self.ask(Asked::Cancel, Some(talk), "conversation/cancel", json!({}));
             }
             2..=3 => self.fork(talk, false),
-            // It is told that the conversation is busy, unless it is not any more.
+            // The call is refused as busy, unless the turn has just ended.
             4 => self.say(talk),
             5 => self.go_on(talk),
             6 => self.again(talk),
@@ -60,7 +60,7 @@ impl Round {
     }
 
     fn make(&mut self) {
-        // Without a key a conversation whose answer was lost would be nobody's.
+        // Without a request id, nobody would know the id of a conversation whose response was lost.
         let params = json!({
             "agent": "proxied", "cwd": self.home.project(), "open": self.random.chance(30), "requestId": self.key(),
         });
@@ -74,7 +74,7 @@ impl Round {
         self.ask(asked, Some(talk), "conversation/fork", params);
     }
 
-    /// A call that was answered, with the same request id.
+    /// Repeats a call that was answered, with the same request id.
     fn again(&mut self, talk: usize) {
         if self.talks[talk].answered.is_empty() {
             return;
@@ -84,7 +84,7 @@ impl Round {
         self.ask(asked, Some(talk), answered.method, answered.params);
     }
 
-    /// A text that no other prompt of the round has, and that is part of none.
+    /// A text that is in no other prompt of the round.
     pub(crate) fn mark(&mut self) -> String {
         format!("mark-{};", self.sent.len() + 1)
     }
@@ -102,7 +102,7 @@ impl Round {
                 format!(r#"[[tool read {{"path":"a"}}]]{write}[[say done]]"#),
                 true,
             ),
-            // Where it is refused the rest is not done.
+            // If the permission is rejected, the write does not run.
             72..=81 => (format!("[[ask may I]]{write}"), false),
             82..=85 => (format!("{write}[[crash]]"), true),
             86..=88 => ("[[say so far]][[crash]]".to_owned(), false),

@@ -1,4 +1,4 @@
-//! What must hold of everything that was told in a round.
+//! Checks that everything the daemon acknowledged in a round still holds.
 
 use serde_json::{Value, json};
 
@@ -8,16 +8,17 @@ use crate::crash::client::Client;
 use crate::crash::ledger::{Ledger, text};
 use crate::in_order::fewest_missing;
 
-/// The beginning of what is said where the agent has the prompt already.
+/// The beginning of the text that is sent in place of the prompt if the agent already has the prompt.
 const GO_ON: &str = "Your last turn was cut short.";
 
-/// Messages a page.
+/// Messages per page.
 const PAGE: usize = 100;
 
 impl Round {
-    /// Ids lead to their conversations, and chain and lineage are right.
+    /// Checks that ids lead to their conversations, and that chain and lineage are correct.
     pub(crate) fn verify_chains(&mut self) {
-        // A connection of its own: the events on the other are still to be heard.
+        // Uses a separate connection, because the events on the round's own connection are still to be
+        // processed.
         let mut client = Client::connect(&self.home.socket()).unwrap();
         for ledger in &mut self.talks {
             verify_chain(&mut client, ledger);
@@ -25,7 +26,7 @@ impl Round {
         }
     }
 
-    /// All of it, when nothing runs any more.
+    /// Checks everything, when nothing runs any more.
     pub(crate) fn verify(&mut self) {
         self.verify_chains();
         let mut client = Client::connect(&self.home.socket()).unwrap();
@@ -35,54 +36,64 @@ impl Round {
             self.figures.kept += verify_history(&mut client, ledger, &history);
             let view = client.call("conversation/get", &json!({"conversationId": ledger.id}));
             let view = &view["conversation"];
-            assert!(view["continuation"].is_null(), "still to go on: {view:#}");
+            assert!(
+                view["continuation"].is_null(),
+                "a continuation is still scheduled: {view:#}"
+            );
             self.figures.full_chains += usize::from(view["chainLength"] == CHAIN_LIMIT);
         }
         for (talk, mark) in &self.never {
             let history = history(&mut client, &self.talks[*talk].id);
-            assert!(!history.holds(mark), "{mark} was called off: {history:#?}");
+            assert!(
+                !history.holds(mark),
+                "{mark} was cancelled but sent: {history:#?}"
+            );
         }
         let counts = self.effects.counted();
         self.figures.effects = counts.values().sum();
         for (_, mark) in &self.never {
             assert!(
                 !counts.contains_key(mark),
-                "{mark} was called off and has taken effect"
+                "{mark} was cancelled but has taken effect"
             );
         }
         for (mark, sent) in &self.sent {
             let times = counts.get(mark).copied().unwrap_or_default();
             assert!(times <= 1, "{mark} has taken effect {times} times");
             let must = sent.has_effect && sent.has_ended_well;
-            assert!(times == 1 || !must, "{mark} has ended well without effect");
+            assert!(
+                times == 1 || !must,
+                "the turn of {mark} ended well but had no effect"
+            );
         }
     }
 }
 
-/// A history as it is told.
+/// The history that the daemon reports.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     prompts: Vec<String>,
-    /// What is told of sessions before in words: of one that was branched off such a session nothing else is.
+    /// The summary of earlier sessions. The history of a conversation branched off such a session has nothing
+    /// else of them.
     retold: String,
     gaps: Vec<Value>,
-    /// Whether the agent had the last word.
+    /// Whether the last message is the agent's.
     ends_answered: bool,
 }
 
 impl History {
-    /// Whether a prompt in it has this text.
+    /// Whether a prompt or the summary contains this text.
     fn holds(&self, text: &str) -> bool {
         let mut prompts = self.prompts.iter();
         self.retold.contains(text) || prompts.any(|prompt| prompt.contains(text))
     }
 
-    /// Whether the agent answered what was asked last, as far as the history has it.
+    /// Whether the agent answered the last prompt, as far as the history is complete.
     pub(crate) fn is_answered(&self) -> bool {
         self.ends_answered || !self.gaps.is_empty()
     }
 
-    /// Whether the conversation has gone on in it, with a text of this mark where there was one.
+    /// Whether the history contains the continuation, with a text of this mark if it had one.
     pub(crate) fn has_gone_on(&self, mark: Option<&str>) -> bool {
         let has_it = mark.map_or(self.ends_answered, |mark| self.holds(mark));
         !self.gaps.is_empty() || self.holds(GO_ON) || has_it
@@ -119,14 +130,14 @@ pub(crate) fn history(client: &mut Client, id: &str) -> History {
     }
 }
 
-/// Each turn that was acknowledged stands there, in order, unless its loss was told; no prompt stands there
-/// twice. How many had to.
+/// Checks that each acknowledged turn is in the history, in order, unless its loss was reported, and that no
+/// prompt is in it twice. Returns how many turns are there that had to be.
 fn verify_history(client: &mut Client, ledger: &Ledger, history: &History) -> usize {
     for sent in &ledger.sent {
         let times = history.prompts.iter().filter(|prompt| *prompt == sent).count();
         assert!(
             times <= 1,
-            "{}: {sent} stands there {times} times: {history:#?}",
+            "{}: the history has {sent} {times} times: {history:#?}",
             ledger.id
         );
     }
@@ -137,13 +148,13 @@ fn verify_history(client: &mut Client, ledger: &Ledger, history: &History) -> us
         Some(from + found + 1)
     };
     let gone = fewest_missing(&ledger.history, after, |known| history.retold.contains(known));
-    // A gap does not say how much is not told.
+    // A gap does not say how many turns are missing.
     if gone > ledger.missing && history.gaps.is_empty() {
         let params = json!({"conversationId": ledger.id, "limit": 1000});
         let lineage = client.call("conversation/lineage", &params);
         panic!(
-            "{}: {gone} are not in their place in {history:#?}\n{} were told as missing, expected {:#?}\nlineage \
-             {lineage:#}",
+            "{}: {gone} prompts are missing or out of order in {history:#?}\n{} were reported as missing, \
+             expected {:#?}\nlineage {lineage:#}",
             ledger.id, ledger.missing, ledger.history
         );
     }

@@ -1,5 +1,5 @@
-//! The transcripts of the golden files: those of `tests/fixtures/transcripts`, some of them damaged, and shapes that no
-//! version there wrote.
+//! The transcripts for the golden files: those in `tests/fixtures/transcripts`, damaged variants of them, and
+//! shapes that none of the recorded versions has written.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Format {
     }
 }
 
-/// One transcript.
+/// A transcript.
 pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) format: Format,
@@ -34,7 +34,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Writes it where its agent would have.
+    /// Writes the transcript to the place where its agent would have written it.
     pub(crate) fn put(&self, agents: &Path) {
         let place = match self.format {
             Format::Claude => format!("claude/projects/-home-u-project/{}.jsonl", self.id),
@@ -51,7 +51,7 @@ impl Sample {
             true => fs::write(&path, zstd::encode_all(&self.content[..], 3).unwrap()).unwrap(),
             false => fs::write(&path, &self.content).unwrap(),
         }
-        // Newer than any record, so that the time of the last record counts.
+        // Later than every record, so that the listed time must come from the last record.
         let time = UNIX_EPOCH + Duration::from_secs(1_900_000_000);
         fs::File::options()
             .write(true)
@@ -62,7 +62,7 @@ impl Sample {
     }
 }
 
-/// All of a format, those that others continue first.
+/// All samples of a format; a transcript comes before those that continue it.
 pub(crate) fn samples(format: Format) -> Vec<Sample> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/transcripts")
@@ -167,7 +167,7 @@ fn sample(format: Format, name: &str, id: String, content: Vec<u8>) -> Sample {
     }
 }
 
-/// The content with another id of the same length.
+/// Replaces an id in the content by another of the same length.
 fn replaced(mut content: Vec<u8>, old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut at = 0;
     while at + old.len() <= content.len() {
@@ -181,7 +181,7 @@ fn replaced(mut content: Vec<u8>, old: &[u8], new: &[u8]) -> Vec<u8> {
     content
 }
 
-/// The session's id, which is the first text of this name.
+/// The session's id: the first value of this member.
 fn id_of(content: &[u8], format: Format) -> String {
     let name = match format {
         Format::Claude | Format::Qwen => "\"sessionId\":\"",
@@ -192,7 +192,7 @@ fn id_of(content: &[u8], format: Format) -> String {
     text[at..].split('"').next().unwrap().to_owned()
 }
 
-/// A record: its uuid and its parent's, its kind, its message, and more members.
+/// A record: its uuid, its parent's uuid, its kind, its message, and further members.
 type Line = (&'static str, &'static str, &'static str, Value, Value);
 
 fn shapes() -> Vec<Sample> {

@@ -1,4 +1,4 @@
-//! Golden files: one for each transcript, written and compared. Shared by all that dump something.
+//! Reads and writes golden files, one for each transcript.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Set in the environment, this writes the files again.
+/// The environment variable that makes the tests rewrite the golden files.
 const WRITE: &str = "WRITE_GOLDEN";
 
-/// All files together, in bytes.
+/// The maximum size of all golden files together, in bytes.
 const LIMIT_BYTES: u64 = 600_000;
 
 fn folder() -> PathBuf {
@@ -25,7 +25,7 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
     })
 }
 
-/// The places of all UUIDs in a text.
+/// The positions of all UUIDs in a text.
 pub(crate) fn uuids(text: &str) -> Vec<(usize, &str)> {
     let bytes = text.as_bytes();
     let is_uuid = |at: usize| {
@@ -47,7 +47,7 @@ pub(crate) fn uuids(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The text without its UUIDs.
+/// The text with its UUIDs replaced.
 fn masked(text: &str) -> String {
     let (mut plain, mut end) = (String::with_capacity(text.len()), 0);
     for (at, _) in uuids(text) {
@@ -58,9 +58,9 @@ fn masked(text: &str) -> String {
     plain + &text[end..]
 }
 
-/// What a text is, and where it begins to differ from its source.
+/// Describes a text by its size, and by the first difference from its source.
 pub(crate) fn described(text: &str, source: &str) -> String {
-    // A copy has ids of its own.
+    // A copy has different ids, so they are not compared.
     let (masked, source) = (masked(text), masked(source));
     let (mut ours, mut theirs) = (masked.lines(), source.lines());
     let mut line = 1;
@@ -87,7 +87,7 @@ pub(crate) fn described(text: &str, source: &str) -> String {
     )
 }
 
-/// Fails unless the files whose names begin with this are these, each under its name.
+/// Panics unless the golden files with this prefix are exactly these, by name and content.
 pub(crate) fn compare(prefix: &str, dumps: &BTreeMap<String, String>) {
     let folder = folder();
     if std::env::var_os(WRITE).is_some() {
@@ -119,6 +119,6 @@ pub(crate) fn compare(prefix: &str, dumps: &BTreeMap<String, String>) {
             let _ = writeln!(wrong, "{name}: no transcript has this name; delete the file");
         }
     }
-    assert!(wrong.is_empty(), "{WRITE}=1 writes the files again:\n{wrong}");
+    assert!(wrong.is_empty(), "{WRITE}=1 rewrites the files:\n{wrong}");
     assert!(bytes < LIMIT_BYTES, "the golden files have {bytes} bytes");
 }

@@ -1,7 +1,9 @@
-//! What the daemon says of each transcript of the corpus and writes from it, compared with `tests/fixtures/golden`.
+//! Compares what the daemon reads from each transcript of the corpus, and writes from it, with
+//! `tests/fixtures/golden`.
 //!
-//! These files freeze behaviour while the code behind it is rewritten. They contain facts only, and the daemon is a
-//! real process, so that no change of types changes them. `WRITE_GOLDEN=1` writes them again; read what changed.
+//! The golden files freeze behaviour while the code is rewritten. They contain only facts, and the daemon
+//! runs as a real process, so a change of types does not affect them. `WRITE_GOLDEN=1` rewrites them; read
+//! the changes.
 
 pub(crate) mod corpus;
 pub(crate) mod dump;
@@ -18,7 +20,7 @@ use crate::support::App;
 use corpus::{Format, Sample, samples};
 use dump::{compare, described, hash, uuids};
 
-/// A short text itself, of a longer one its length and hash.
+/// A short text unchanged; for a longer one, its length and hash.
 fn brief(text: &str) -> String {
     if text.len() <= 40 {
         return format!("{text:?}");
@@ -30,7 +32,7 @@ fn word<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or("-")
 }
 
-/// What a written file is, and how it begins to differ from its source.
+/// Describes a file that the daemon wrote, and its first difference from its source.
 fn written(home: &Home, sample: &Sample, id: &str) -> String {
     let files = files_below(&home.path().join("agents")).into_iter();
     let mut found = files.filter(|path| path.file_name().unwrap().to_string_lossy().contains(id));
@@ -240,7 +242,7 @@ async fn qwens_transcripts_are_read_as_frozen() {
     frozen(Format::Qwen).await;
 }
 
-/// The text with a number in place of each UUID that the source lacks: it was made in this run.
+/// Replaces each UUID that is not in the source by a number, because it was created in this run.
 fn without_new_ids(text: &str, source: &str) -> String {
     let known: BTreeSet<&str> = uuids(source).into_iter().map(|(_, id)| id).collect();
     let mut numbers = BTreeMap::new();

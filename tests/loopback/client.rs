@@ -1,4 +1,4 @@
-//! A small ACP client for tests: drives the loopback agent as a process over its pipes.
+//! A small ACP client for tests that runs the loopback agent as a process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) struct Agent {
     next_id: u64,
 }
 
-/// What came back for one request: its answer and everything before it.
+/// The answer to a request, and all messages before it.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) outcome: Result<Value, Value>,
@@ -80,7 +80,7 @@ impl Agent {
         self.send_line(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub(crate) fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
@@ -90,16 +90,16 @@ impl Agent {
         id
     }
 
-    /// The next message, or None when the agent's output has ended.
+    /// Returns the next message, or `None` if the agent's output has ended.
     pub(crate) fn next_message(&mut self) -> Option<Value> {
         match self.messages.recv_timeout(PATIENCE) {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the agent says nothing"),
+            Err(RecvTimeoutError::Timeout) => panic!("no message from the agent within {PATIENCE:?}"),
         }
     }
 
-    /// Reads up to the first message that fits, which is given with those before it.
+    /// Reads up to the first message that fits. Returns it and the messages before it.
     pub(crate) fn read_until(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> (Value, Vec<Value>) {
         let mut before = Vec::new();
         loop {
@@ -156,13 +156,13 @@ impl Agent {
         self.finish(id)
     }
 
-    /// The history on which a prompt runs, as the agent recalls it.
+    /// The history that the agent has for a prompt, as it recalls it.
     pub(crate) fn recall(&mut self, session: &str) -> Value {
         let reply = self.prompt(session, "[[recall]]");
         serde_json::from_str(&reply.text()).expect("JSON")
     }
 
-    /// What was said on both sides, as the agent recalls it.
+    /// The prompts and replies of the history, as the agent recalls them.
     pub(crate) fn recalled(&mut self, session: &str) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let history = self.recall(session);
@@ -177,19 +177,19 @@ impl Agent {
         self.notify("session/cancel", json!({ "sessionId": session }));
     }
 
-    /// Waits for a chunk, which shows that the turn runs.
+    /// Waits for a chunk, which shows that the turn is running.
     pub(crate) fn wait_for_chunk(&mut self) {
         self.read_until("chunk", |message| {
             message["params"]["update"]["sessionUpdate"] == "agent_message_chunk"
         });
     }
 
-    /// Ends the agent's input.
+    /// Closes the agent's input.
     pub(crate) fn end_input(&mut self) {
         drop(self.stdin.take());
     }
 
-    /// Waits until the agent has ended by itself.
+    /// Waits until the agent exits without being killed.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         while self.next_message().is_some() {}
         self.child.wait().expect("a status")
@@ -217,7 +217,7 @@ impl Reply {
         answer["stopReason"].as_str().expect("a stop reason")
     }
 
-    /// The updates of one kind.
+    /// The updates of this kind.
     pub(crate) fn updates(&self, kind: &str) -> Vec<&Value> {
         self.before
             .iter()
@@ -226,7 +226,7 @@ impl Reply {
             .collect()
     }
 
-    /// The texts of the reply's chunks, glued.
+    /// The texts of the reply's chunks, joined.
     pub(crate) fn text(&self) -> String {
         self.updates("agent_message_chunk")
             .iter()

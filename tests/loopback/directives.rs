@@ -1,4 +1,4 @@
-//! Directives that work within a turn.
+//! Directives within a turn.
 
 use std::fs;
 
@@ -44,17 +44,17 @@ fn the_transcript_has_claudes_shape() {
     }
     assert_eq!(
         records[1]["message"]["id"], records[2]["message"]["id"],
-        "blocks of one message"
+        "the blocks belong to one message"
     );
     assert_ne!(
         records[2]["message"]["id"], records[4]["message"]["id"],
-        "a result begins another"
+        "a tool result starts another message"
     );
     assert!(records[3]["toolUseResult"].is_string());
     let text = fs::read_to_string(place.transcript(&session)).expect("a transcript");
     assert!(
         text.contains("12345678901234567890.10"),
-        "arguments are kept byte for byte"
+        "the arguments were changed"
     );
 }
 

@@ -1,4 +1,5 @@
-//! The loopback agent as a real process: what the tests of the daemon, which use all of its directives, do not show.
+//! The loopback agent as a real process. The tests of the daemon use all of its directives; these tests cover
+//! the rest.
 
 #![allow(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 #![allow(

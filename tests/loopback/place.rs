@@ -1,4 +1,4 @@
-//! Where a test's agent lives, and what it leaves there.
+//! The folders of a test's agent, and the transcripts in them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::client::Agent;
 
-/// A data folder and a working directory of its own.
+/// A temporary data folder and a temporary working directory.
 pub(crate) struct Place {
     data: tempfile::TempDir,
     cwd: tempfile::TempDir,
@@ -47,13 +47,13 @@ impl Place {
     }
 }
 
-/// A turn as the transcript has it.
+/// A turn in the transcript.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) prompt_uuid: String,
-    /// All texts of the agent.
+    /// All texts of the agent in the turn.
     pub(crate) reply: String,
-    /// The last message with a text of the agent.
+    /// The id of the last message that contains a text of the agent.
     pub(crate) last_message_id: String,
 }
 

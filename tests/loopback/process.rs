@@ -1,4 +1,4 @@
-//! The process: its calls, its line of prompts, and when it ends.
+//! The process: its calls, its queue of prompts, and its end.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -70,7 +70,7 @@ fn prompts_wait_in_line_and_a_cancel_ends_the_line() {
     let first = agent.begin_prompt(&session, "[[say begun]][[hang]]");
     agent.wait_for_chunk();
     let second = agent.begin_prompt(&session, "never run");
-    // Answered at once, so the prompt before it has been taken.
+    // The list is answered at once, so the prompt before it has been read.
     agent.call("session/list", json!({})).result();
     agent.cancel(&session);
     let mut reasons = Vec::new();
@@ -137,7 +137,10 @@ fn the_end_of_input_ends_the_agent_and_the_turn_is_noted() {
         "[Request interrupted by user]"
     );
     let turn = place.turns(&session).remove(0);
-    assert!(turn.reply.starts_with("0000000000 "), "what was said is kept");
+    assert!(
+        turn.reply.starts_with("0000000000 "),
+        "the text before the interruption is missing"
+    );
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn a_client_that_stops_listening_ends_an_idle_agent() {
         .expect("the agent starts");
     drop(child.stdout.take());
     let _stdin = child.stdin.take();
-    child.wait().expect("it ends by itself, its input still open");
+    child.wait().expect("it exits although its input is still open");
 }
 
 #[test]
@@ -161,7 +164,7 @@ fn wrong_arguments_are_told() {
         .args(["loopback-agent", "--date", "x"])
         .env_remove("SESSIOND_LOOPBACK_DATA")
         .output()
-        .expect("it runs");
+        .expect("the program runs");
     assert_eq!(output.status.code(), Some(2));
     check(
         "loopback-agent --date x",
@@ -180,7 +183,7 @@ fn wrong_arguments_are_told() {
     let mut stdin = child.stdin.take().expect("a pipe");
     stdin
         .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{}}\n")
-        .expect("it reads");
+        .expect("the agent reads");
     drop(stdin);
     let mut answer = String::new();
     child

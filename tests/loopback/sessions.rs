@@ -1,4 +1,4 @@
-//! Sessions that are not there, forks at a message, lists and deletion.
+//! Missing sessions, forks at a message, lists and deletions.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn a_transcript_that_vanishes_is_not_begun_anew() {
     let mut agent = place.agent();
     let session = agent.new_session(place.cwd());
     agent.prompt(&session, "one").result();
-    fs::remove_file(place.transcript(&session)).expect("the file goes");
+    fs::remove_file(place.transcript(&session)).expect("the file is deleted");
     assert_eq!(code(&agent.prompt(&session, "two").error()), -32002);
     assert!(place.transcripts(&session).is_empty());
 }
@@ -83,7 +83,7 @@ fn a_fork_can_end_at_a_message() {
     );
     let kept = fork_at(&turns[1].prompt_uuid).expect("a fork");
     assert_eq!((kept.len(), &kept[1]["assistant"]), (2, &json!("")));
-    let error = fork_at("msg_nowhere").expect_err("an unknown message");
+    let error = fork_at("msg_nowhere").expect_err("a refusal");
     assert_eq!(code(&error), -32602);
     let message = error["message"].as_str().expect("a message");
     check("a fork at a message that is not there", "loopback", message);
@@ -103,7 +103,7 @@ fn sessions_are_listed_and_deleted() {
     assert_eq!(
         all["sessions"].as_array().map(Vec::len),
         Some(2),
-        "never written ones are not there"
+        "sessions without a transcript are not listed"
     );
     let filtered = agent.call("session/list", json!({ "cwd": place.cwd() })).result();
     assert_eq!(filtered["sessions"][0]["sessionId"], here.as_str());
@@ -117,7 +117,10 @@ fn sessions_are_listed_and_deleted() {
     agent
         .call("session/delete", json!({ "sessionId": here }))
         .result();
-    assert!(place.transcripts(&here).is_empty(), "also of a live session");
+    assert!(
+        place.transcripts(&here).is_empty(),
+        "the transcript of a live session was not deleted"
+    );
     assert_eq!(code(&agent.prompt(&here, "x").error()), -32002);
     let all = agent.call("session/list", json!({})).result();
     assert_eq!(all["sessions"].as_array().map(Vec::len), Some(1));

@@ -1,5 +1,5 @@
-//! The clients of `packaging/clients`, each against a real daemon: with a question, a lost connection, a daemon that is killed,
-//! and one that is stopped.
+//! Runs the clients of `packaging/clients` against a real daemon: with a question, a lost connection, a
+//! daemon that is killed, and one that is stopped.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,29 +19,30 @@ use serde_json::{Value, json};
 use super::{SOURCE, command, has, said};
 use crate::home::{kill_now, wait_for_end};
 
-/// What is asked: words, a question, and words after it. JSON does not end a line at the character after the first word.
+/// The prompt of the turns: words, a question, and words after it. The character after the first word is a
+/// Unicode line separator, at which a JSON line must not be split.
 const PROMPT: &str = "[[say one\u{2028}]][[ask may I?]][[say two]]";
 
-/// How long a client may run. One that waits for something that never comes is killed. The program in Rust may also wait for
-/// another build.
+/// How long a client may run. A client that waits forever is killed after this time. The Rust program may
+/// also have to wait for another build.
 const CLIENT_LIMIT: Duration = Duration::from_secs(600);
 
-/// At which line of the daemon the first connection is lost.
+/// The line from the daemon at which the first connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Loss {
-    /// Before the answer that has the new conversation.
+    /// Before the response that contains the new conversation.
     Made,
-    /// There too, and the daemon says that it is stopping.
+    /// At the same line, and the client gets an error instead that says the daemon is stopping.
     Stopping,
     /// Before the agent's first words.
     Words,
-    /// Within the line that has them, and within a character.
+    /// Within the line of the first words, and within a character.
     WithinWords,
-    /// There the subscriber is too slow, and gets no words after that.
+    /// At the first words the subscriber is reported as too slow and gets nothing more.
     Lagged,
-    /// Before the first words, and the daemon no longer holds the cursor.
+    /// Before the first words, and the daemon no longer has the events after the client's cursor.
     Gap,
-    /// After the question, so that the answer is lost.
+    /// After the question, so that the answer to it is lost.
     Question,
     /// Before the result of the turn.
     Result,
@@ -58,24 +59,25 @@ const LOSSES: [Loss; 8] = [
     Loss::Result,
 ];
 
-/// The programs that use the clients, each with its interpreter.
+/// The programs that use the client modules, each with its interpreter.
 const SCRIPTS: [(&str, &str); 2] = [
     ("node", "packaging/clients/chat.mjs"),
     ("python3", "packaging/clients/chat.py"),
 ];
 
-/// How long a program may be that shows what a client is for.
+/// How many lines a program may have that shows how to use a client.
 const LINES: usize = 60;
 
-/// Another user.
+/// The id of another user.
 const STRANGER: u32 = 65534;
 
 /// A client under test.
 struct Program {
     /// The program and its first arguments.
     command: Vec<&'static str>,
-    /// Whether it is built on one of the clients that find the socket and connect again. It then has the socket from its
-    /// environment, asks on its standard streams, and reports a gap.
+    /// Whether the program uses one of the client modules, which find the socket and reconnect. Such a
+    /// program gets the socket from its environment, asks questions on its standard streams, and reports a
+    /// gap.
     has_client: bool,
 }
 
@@ -87,7 +89,7 @@ impl Program {
         }
     }
 
-    /// As its first line says how to run it.
+    /// The Rust program, started as its first line says.
     fn rust() -> Self {
         let command = vec![
             env!("CARGO"),
@@ -104,7 +106,7 @@ impl Program {
         }
     }
 
-    /// Starts it on a socket with these arguments.
+    /// Starts the program on this socket with these arguments.
     fn start(&self, socket: &Path, arguments: &[&str]) -> Running {
         let mut command = Command::new(self.command[0]);
         command.args(&self.command[1..]);
@@ -118,23 +120,24 @@ impl Program {
         Running::start(command)
     }
 
-    /// Runs it to its end. If it asks what [`PROMPT`] has the agent ask, the first option is typed.
+    /// Runs the program until it ends. If it asks the question of [`PROMPT`], the first option is typed.
     fn run(&self, socket: &Path, arguments: &[&str]) -> Output {
         let mut running = self.start(socket, arguments);
-        // With the options: the list of conversations may have the prompt as a title.
+        // Searched with the options after it, because the list of conversations may contain the prompt as a
+        // title.
         if running.read_until("may I? (") {
-            // Where another answers first, the program may have ended.
+            // If the question is answered elsewhere, the program may already have ended.
             let _ended = running.child.stdin.as_mut().unwrap().write_all(b"1\n");
         }
         running.end()
     }
 }
 
-/// A client that runs, for [`CLIENT_LIMIT`] at most.
+/// A running client; it is killed after [`CLIENT_LIMIT`].
 struct Running {
     child: Child,
     printed: Vec<u8>,
-    /// Dropped when the client has ended.
+    /// Dropped when the client has ended, which cancels the kill.
     _ended: mpsc::SyncSender<()>,
 }
 
@@ -159,7 +162,7 @@ impl Running {
         }
     }
 
-    /// Reads what it prints up to this text; whether it came.
+    /// Reads the output up to this text. Returns false if the output ends first.
     fn read_until(&mut self, text: &str) -> bool {
         let (stdout, mut next) = (self.child.stdout.as_mut().unwrap(), [0]);
         while !self.printed.ends_with(text.as_bytes()) {
@@ -171,7 +174,7 @@ impl Running {
         true
     }
 
-    /// Waits for its end; everything that it printed.
+    /// Waits until the client ends, and returns its whole output.
     fn end(mut self) -> Output {
         let mut output = self.child.wait_with_output().unwrap();
         self.printed.append(&mut output.stdout);
@@ -182,7 +185,7 @@ impl Running {
     }
 }
 
-/// A daemon in a folder of its own, with one conversation.
+/// A daemon in its own folder, with one conversation.
 struct Daemon {
     folder: tempfile::TempDir,
 }
@@ -193,7 +196,7 @@ impl Daemon {
     }
 
     fn configured(config: &str) -> Self {
-        // The path of a socket has to be short.
+        // The path of a socket is limited in length.
         let daemon = Self {
             folder: tempfile::tempdir_in("/tmp").unwrap(),
         };
@@ -222,7 +225,7 @@ impl Daemon {
         self.folder.path().to_str().unwrap()
     }
 
-    /// A socket that passes on to the daemon's; its first connection is lost.
+    /// Creates a socket that forwards to the daemon's and loses the first connection as `loss` says.
     fn behind(&self, loss: Loss) -> PathBuf {
         let path = self.folder.path().join("lossy.sock");
         let (listener, real) = (UnixListener::bind(&path).unwrap(), self.socket());
@@ -237,7 +240,7 @@ impl Daemon {
         path
     }
 
-    /// How a turn in its folder ended.
+    /// Runs a turn in the daemon's folder and returns the output of the program.
     fn chat(&self, program: &Program, prompt: &str) -> Output {
         program.run(&self.socket(), &[self.project(), prompt])
     }
@@ -263,7 +266,7 @@ impl Daemon {
             .collect()
     }
 
-    /// Kills it with SIGKILL, and waits for its end.
+    /// Kills the daemon with SIGKILL and waits until it has ended.
     fn kill(&self) {
         let pid = u32::try_from(self.answer(&["status"])["pid"].as_u64().unwrap()).unwrap();
         kill_now(pid);
@@ -277,7 +280,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Passes the client's requests on. For [`Loss::Gap`], a cursor becomes one that no daemon holds.
+/// Forwards the client's requests. For [`Loss::Gap`], replaces each cursor by one that the daemon does not
+/// know.
 fn pass_requests(client: &UnixStream, mut daemon: &UnixStream, loss: Loss) {
     for line in BufReader::new(client).lines() {
         let Ok(mut line) = line else { break };
@@ -292,7 +296,7 @@ fn pass_requests(client: &UnixStream, mut daemon: &UnixStream, loss: Loss) {
             break;
         }
     }
-    // The connection ends with either side.
+    // The connection ends when either side ends.
     let _shut = daemon.shutdown(Shutdown::Both);
 }
 
@@ -313,13 +317,13 @@ fn pass_on(daemon: &UnixStream, mut client: &UnixStream, loss: Option<Loss>) {
 
 #[derive(Default)]
 struct LossState {
-    /// The cursor of the event before.
+    /// The cursor of the previous event.
     cursor: Value,
-    /// The subscription that was told that it lags.
+    /// The subscription that received `lagged`.
     lagging: Option<Value>,
 }
 
-/// What the client gets of a line, and whether it is the last.
+/// Returns the bytes of a line that the client receives, and whether the connection ends after them.
 fn lossy(loss: Loss, line: &str, state: &mut LossState) -> (Vec<u8>, bool) {
     let mut message: Value = serde_json::from_str(line).unwrap();
     let subscription = message["params"]["subscription"].clone();
@@ -359,7 +363,7 @@ fn lossy(loss: Loss, line: &str, state: &mut LossState) -> (Vec<u8>, bool) {
     }
 }
 
-/// The list once, each of the agent's words once, and how the turn ended.
+/// Checks that the program printed the list once, each of the agent's words once, and how the turn ended.
 fn check(printed: &str) {
     let lines: Vec<&str> = printed.lines().collect();
     assert!(lines[0].ends_with(" earlier"), "{printed}");
@@ -370,14 +374,14 @@ fn check(printed: &str) {
     }
 }
 
-/// What the programs print when the daemon no longer has all events.
+/// The message of the programs when the daemon no longer has all events.
 const MISSED: &str = "(events were missed)";
 
-/// A turn with a daemon of its own, one for each loss, and everything that goes wrong otherwise.
+/// Runs a turn without a loss, a turn on a new daemon for each loss, and then every other failure.
 fn check_program(program: &Program) {
     let daemon = Daemon::start();
     check(&said("a turn", &daemon.chat(program, PROMPT)));
-    // Without a client that reports a gap, the program does not look for what it missed.
+    // A program without a client module does not notice a gap and does not look for what it missed.
     for loss in LOSSES
         .into_iter()
         .filter(|loss| program.has_client || *loss != Loss::Gap)
@@ -396,7 +400,7 @@ fn check_program(program: &Program) {
     check_stopped(program);
 }
 
-/// What is no loss of the connection is reported, and ends the program.
+/// Checks that an error other than a lost connection is reported and ends the program.
 fn check_failures(program: &Program, daemon: &Daemon) {
     let failed = daemon.chat(program, "[[fail overloaded]]");
     let printed = String::from_utf8_lossy(&failed.stdout);
@@ -415,7 +419,7 @@ fn assert_ends(output: &Output, why: &str) {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
-/// The configuration answers before the client does.
+/// Checks a turn whose question the configuration answers before the client does.
 fn check_answered_by_another(program: &Program) {
     let daemon = Daemon::configured("[agents.loopback]\ninterrupts = \"deny\"\n");
     let printed = said("an answered question", &daemon.chat(program, PROMPT));
@@ -425,14 +429,14 @@ fn check_answered_by_another(program: &Program) {
     );
 }
 
-/// The turn ends with the daemon, and the next daemon does not run it again.
+/// Checks that a turn fails when the daemon is killed, and that the next daemon does not run it again.
 fn check_killed(program: &Program) {
     let daemon = Daemon::start();
     let prompt = "[[say begun]][[stream 500 20]]";
     let mut running = program.start(&daemon.socket(), &[daemon.project(), prompt]);
     assert!(running.read_until("begun"));
     daemon.kill();
-    // This starts the next daemon.
+    // The command starts the next daemon.
     assert_eq!(daemon.conversations().len(), 2);
     let ended = running.end();
     let printed = String::from_utf8_lossy(&ended.stdout);
@@ -441,13 +445,14 @@ fn check_killed(program: &Program) {
     assert_eq!(daemon.texts("user"), [prompt]);
     assert_eq!(printed.matches("begun").count(), 1, "{printed}");
     if program.has_client {
-        // Also what the agent wrote while the daemon was killed, from the history.
+        // The program also prints what the agent wrote while the daemon was killed; it gets that from the
+        // history.
         let answer = daemon.texts("assistant").concat();
         assert!(printed.contains(&answer), "{printed}\n{answer}");
     }
 }
 
-/// A daemon that stops cancels the turn, and still answers.
+/// Checks that a daemon that stops cancels the turn and still sends the response.
 fn check_stopped(program: &Program) {
     let daemon = Daemon::start();
     let mut running = program.start(&daemon.socket(), &[daemon.project(), "[[say begun]][[hang]]"]);
@@ -483,7 +488,7 @@ fn each_script_is_short() {
     }
 }
 
-/// Prints what the module exports, and of each class the methods and the fields of its own.
+/// Prints the names that the module exports, and the methods and own fields of each class.
 const EXPORTS: &str = r#"
 import * as exported from "./packaging/clients/session-bridge.mjs";
 const examples = { BridgeError: { code: 1, message: "", data: {} }, ConnectionError: "" };
@@ -497,7 +502,8 @@ for (const [name, value] of Object.entries(exported)) {
 }
 "#;
 
-/// What a file of types declares in the same form: each class and function, and the members of each class.
+/// Returns what a file of types declares, in the form of [`EXPORTS`]: each class and function, and the
+/// members of each class.
 fn declared(types: &str) -> BTreeSet<String> {
     let mut declared = BTreeSet::new();
     let mut class = None;
@@ -541,8 +547,8 @@ fn the_types_declare_what_the_module_exports() {
     assert!(exported.contains("Client.subscribe") && exported.contains("BridgeError.kind"));
 }
 
-/// Follows a conversation until events are missing, repeats a call, reads more events than it buffers after they came, and closes
-/// the client during a call.
+/// Follows a conversation until events are missing, repeats a call, reads late more events than the client
+/// buffers, and closes the client during a call.
 const NODE: &str = r#"
 import { BridgeError, Client, ConnectionError } from "./packaging/clients/session-bridge.mjs";
 const client = await Client.connect({ onConnection: (isUp) => console.log("connected", isUp) });
@@ -573,7 +579,7 @@ console.log("closed", (await ended) instanceof ConnectionError);
 while (!(await open.next()).done);
 "#;
 
-/// The same.
+/// The same as [`NODE`], in Python.
 const PYTHON: &str = r#"
 import asyncio
 from session_bridge import BridgeError, Client
@@ -638,10 +644,11 @@ fn each_client_reports_a_gap_repeats_no_change_and_closes() {
         let mut running = Running::start(command);
         assert!(running.read_until("snapshot false\n"));
         daemon.kill();
-        // This starts the next daemon.
+        // The command starts the next daemon.
         daemon.conversations();
         let printed = said(interpreter, &running.end());
-        // A process that is killed may close its connections before its socket, which then takes one more.
+        // A killed process may close its connections before its listening socket, which then still accepts
+        // one.
         let printed = printed.replace("connected true\nconnected false\n", "");
         let expected = "snapshot false\nconnected false\nconnected true\nsnapshot true\nonce true\nread 17000\n\
             true 1001 notFound false\nclosed true\n";
@@ -650,7 +657,7 @@ fn each_client_reports_a_gap_repeats_no_change_and_closes() {
     }
 }
 
-/// As `sessionctl` finds it: by the variables and, if the socket is named nowhere, by the lock file.
+/// As `sessionctl` does: by the environment variables, or by the lock file if no variable names the socket.
 #[test]
 fn each_client_finds_the_socket() {
     let folder = tempfile::tempdir().unwrap();
@@ -739,7 +746,7 @@ fn each_client_refuses_the_socket_of_another_user() {
             assert_ends(&output, "65534");
         }
     }
-    // None of them connected.
+    // No program has connected.
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }

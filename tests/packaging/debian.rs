@@ -1,9 +1,9 @@
-//! The Debian package in a root of its own: what it brings, what becomes of daemons that run from it, and
-//! what it leaves.
+//! Installs the Debian package in a root folder of its own: checks its contents, what happens to daemons that
+//! run from it, and what a removal leaves.
 //!
-//! Nothing else is installed in that root, so dpkg is told to overlook dependencies, and it is nobody's own
-//! root: programs and the package's scripts run with what this system has. What the package needs of a system
-//! is read from its programs instead.
+//! Nothing else is installed in that root, so dpkg is told to ignore dependencies. The root is not entered
+//! with chroot: the programs and the package's scripts use the libraries and tools of this system. The
+//! dependencies are checked against what the programs link to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::signs;
 
-/// A root with nothing in it, and a user who has nothing but a home.
+/// An empty root folder, and a user with an empty home.
 struct Machine {
     folder: TempDir,
 }
@@ -46,7 +46,7 @@ impl Machine {
         build(programs, self.folder.path(), &self.home())
     }
 
-    /// There is no shell in the root: the package's scripts run outside of it and are told where it is.
+    /// The root contains no shell, so the package's scripts run outside of it and are given its path.
     fn dpkg(&self, arguments: &[&str]) -> String {
         let mut dpkg = command("dpkg", &self.home());
         dpkg.args(["--force-not-root", "--force-depends", "--force-script-chrootless"]);
@@ -58,7 +58,8 @@ impl Machine {
         self.dpkg(&["--install", package.to_str().unwrap()])
     }
 
-    /// What is left in the root: of dpkg's own what names the package, of the rest everything.
+    /// Checks that nothing is left in the root, except for those files of dpkg itself that do not name the
+    /// package.
     #[track_caller]
     fn nothing_is_left(&self) {
         let own = self.root().join("var/lib/dpkg");
@@ -69,12 +70,12 @@ impl Machine {
         assert_eq!(left, Vec::<PathBuf>::new());
     }
 
-    /// The installed command line, for data in a folder.
+    /// The installed `sessionctl`, with its data in this folder.
     fn sessionctl(&self, data: &str) -> Command {
         self.with(self.root().join("usr/bin/sessionctl"), data)
     }
 
-    /// The installed daemon, as a person starts it.
+    /// Starts the installed daemon as a user would, and waits until it is ready.
     fn start(&self, data: &str) -> Child {
         let address = self.folder.path().join("ready");
         let ready = UnixDatagram::bind(&address).unwrap();
@@ -83,7 +84,7 @@ impl Machine {
         let sessiond = sessiond.spawn().unwrap();
         assert!(
             signs::is_readable_within(&ready, signs::PATIENCE),
-            "it is not ready"
+            "the daemon does not become ready"
         );
         sessiond
     }
@@ -96,7 +97,7 @@ impl Machine {
 }
 
 impl Drop for Machine {
-    /// A test that fails leaves nothing behind either.
+    /// Stops the daemons, so that a failed test leaves none running.
     fn drop(&mut self) {
         for data in ["first", "second", "others"] {
             let mut stop = self.with(env!("CARGO_BIN_EXE_sessionctl"), data);
@@ -105,7 +106,7 @@ impl Drop for Machine {
     }
 }
 
-/// Builds the package; where it is.
+/// Builds the package and returns its path.
 pub(crate) fn build(programs: Programs, folder: &Path, home: &Path) -> PathBuf {
     let said = programs.script("deb.sh", home, &[folder.join("out").to_str().unwrap()]);
     let package = PathBuf::from(said.trim());
@@ -139,7 +140,7 @@ fn is_installed_works_and_is_removed(programs: Programs) {
     }
     let unit = fs::read_to_string(root.join("usr/lib/systemd/user/sessiond.service")).unwrap();
     assert!(unit.contains("ExecStart=\"/usr/bin/sessiond\"\n"), "{unit}");
-    // That plays the demonstration too.
+    // This also runs the demo.
     service::serves(&service::Installed {
         units: root.join("usr/lib/systemd/user"),
         root: &root,
@@ -152,14 +153,14 @@ fn is_installed_works_and_is_removed(programs: Programs) {
     only_data_are_left(&home);
 }
 
-/// The process of a daemon, as it tells it.
+/// The process id of a daemon, as `status` reports it.
 fn daemon_of(sessionctl: &mut Command) -> u32 {
     let told = said("status", &sessionctl.args(["--json", "status"]).output().unwrap());
     let status: serde_json::Value = serde_json::from_str(&told).unwrap();
     status["pid"].as_u64().unwrap().try_into().unwrap()
 }
 
-/// The lines that the scripts of the package printed.
+/// The lines that the package's scripts printed.
 fn reported(printed: &str) -> Vec<&str> {
     let own = |line: &&str| line.starts_with("session-bridge: ");
     printed.lines().filter(own).collect()
@@ -178,8 +179,8 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
         let id = said("new", &sessionctl.args(new).output().unwrap());
         id.trim().to_owned()
     };
-    // One that the command line has started, with an agent of its own; one that was started by itself; and
-    // one of another copy.
+    // Three daemons: one started by `sessionctl`, with a running agent; one started directly; and one of
+    // another installation.
     let id = new(machine.sessionctl("first"));
     said(
         "send",
@@ -212,7 +213,8 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
         assert!(lines.iter().any(has_it), "{told}");
     }
     assert_eq!(daemon_of(&mut machine.sessionctl("first")), pids[0]);
-    // It goes on with the built-in agent, which is the program itself.
+    // The old daemon can still start the built-in agent, although that is its own program file, which was
+    // replaced.
     let later = new(machine.sessionctl("first"));
     said(
         "send",
@@ -238,13 +240,16 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
     assert!(signs::ends_within(&first, signs::PATIENCE));
     assert_eq!(sessiond.wait().unwrap().code(), Some(0));
     for data in ["first", "second"] {
-        assert!(!socket(data).exists(), "{data} was not stopped but killed");
+        assert!(
+            !socket(data).exists(),
+            "the daemon of {data} was killed instead of stopped"
+        );
     }
     assert_eq!(daemon_of(&mut others()), other);
     machine.dpkg(&["--purge", "session-bridge"]);
     machine.nothing_is_left();
 
-    // The data are there for the next.
+    // The data is kept for the next installation.
     for (data, id) in [("first", &id), ("second", &second)] {
         let mut list = machine.with(env!("CARGO_BIN_EXE_sessionctl"), data);
         let list = said("ls", &list.arg("ls").output().unwrap());
@@ -252,8 +257,8 @@ fn an_upgrade_leaves_daemons_alone_and_a_removal_stops_those_of_the_package() {
     }
 }
 
-/// What programs need to start, as `objdump -p` tells it: each shared library, and the newest version of
-/// glibc whose symbols they use.
+/// Reads the output of `objdump -p`: the shared libraries that a program needs, and the newest version of
+/// glibc whose symbols it uses.
 fn needs(told: &str) -> (BTreeSet<&str>, Vec<u32>) {
     let libraries = told
         .lines()
@@ -266,13 +271,13 @@ fn needs(told: &str) -> (BTreeSet<&str>, Vec<u32>) {
     (libraries.collect(), versions.max().unwrap_or_default())
 }
 
-/// `2.34` as numbers.
+/// Parses a version such as `2.34` into numbers.
 fn version(text: &str) -> Option<Vec<u32>> {
     text.split('.').map(|part| part.parse().ok()).collect()
 }
 
-/// What is wrong with the dependencies that a package tells. `bringing`: the packages that have each needed
-/// library, one of which is enough.
+/// Returns what is wrong with the declared dependencies of a package. `bringing` lists for each needed
+/// library the packages that contain it; one of them is enough.
 fn wrong_dependencies(
     depends: &str,
     bringing: &BTreeMap<&str, BTreeSet<String>>,
@@ -374,7 +379,7 @@ fn the_rules_of_dependencies_can_fail() {
         ("libc6, zlib1g", 1),
         ("libc6 (>= 2.34)", 1),
         ("libc6 (>= 2.34), zlib1g, libssl3", 1),
-        // The library, and with it its version.
+        // Two errors: libc6 is missing, and with it the version.
         ("zlib1g", 2),
     ] {
         let wrong = wrong_dependencies(depends, &bringing, &glibc);

@@ -1,5 +1,5 @@
-//! The launchd agent: what the script makes of it as on macOS, whose own programs are played, and what that
-//! starts.
+//! The launchd agent: what the script creates on macOS, whose programs are simulated here, and what that
+//! agent starts.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use super::{SOURCE, built, files, has, said};
 
-/// In place of the system's programs: what each says.
+/// Simulated programs of macOS: the shell commands that each runs.
 const PLAYED: [(&str, &str); 3] = [
     ("uname", "echo Darwin"),
     (
@@ -18,7 +18,7 @@ const PLAYED: [(&str, &str); 3] = [
     ("launchctl", r#"echo "$*" >>"$HOME/launchctl.calls""#),
 ];
 
-/// In place of the daemon: tells how it was started.
+/// Replaces the daemon: prints how it was started.
 const DAEMON: &str = "#!/bin/sh\necho \"$# $0\"\necho \"$PATH\"\n";
 
 fn put(path: &Path, script: &str) {
@@ -26,7 +26,7 @@ fn put(path: &Path, script: &str) {
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A user of macOS, whose home has everything in its path that a shell or XML could take for its own.
+/// A user of macOS. The path of the home contains every character that is special in a shell or in XML.
 struct User {
     folder: tempfile::TempDir,
 }
@@ -57,8 +57,8 @@ impl User {
             .join("Library/LaunchAgents/io.session-bridge.sessiond.plist")
     }
 
-    /// Runs a script of `packaging`. The shell is what the directory of users says, and what the environment
-    /// does.
+    /// Runs a script of `packaging`. `shells` are the user's login shell, first in the directory of users and
+    /// then in the environment.
     fn script(&self, name: &str, arguments: &[&str], shells: [&str; 2]) -> Output {
         let mut command = Command::new(Path::new(SOURCE).join("packaging").join(name));
         command.args(arguments).env_clear().current_dir(self.home());
@@ -69,7 +69,7 @@ impl User {
         command.output().unwrap()
     }
 
-    /// Installs the service, and gives the strings of the agent's list.
+    /// Installs the service and returns the strings of the agent's property list.
     #[track_caller]
     fn installed(&self, shells: [&str; 2]) -> Vec<String> {
         let install = ["--from", built().to_str().unwrap(), "--service"];
@@ -78,7 +78,7 @@ impl User {
     }
 }
 
-/// The strings of a property list that has one on each line.
+/// The strings of a property list that has one per line.
 fn strings(list: &str) -> Vec<String> {
     let lines = list
         .lines()
@@ -93,7 +93,7 @@ fn strings(list: &str) -> Vec<String> {
         .collect()
 }
 
-/// The same as a reader of such lists has it, where one is there; members by their keys.
+/// Reads the property list with Python, if it is installed; on macOS also checks it with `plutil`.
 #[track_caller]
 fn read_by_others(list: &Path) -> Option<serde_json::Value> {
     if cfg!(target_vendor = "apple") {
@@ -128,7 +128,7 @@ fn the_agent_of_launchd_starts_the_daemon_by_a_login_shell_and_has_a_log() {
     assert_eq!(Path::new(log), home.join("Library/Logs/sessiond.log"));
     assert!(
         Path::new(log).parent().unwrap().is_dir(),
-        "launchd makes no folder"
+        "the folder of the log is missing, and launchd does not create it"
     );
     if let Some(read) = read_by_others(&user.agent()) {
         assert_eq!(read["ProgramArguments"], serde_json::json!([shell, flags, line]));
@@ -177,13 +177,13 @@ fn the_agent_is_started_and_ended_by_the_scripts_which_leave_its_log() {
 #[test]
 fn the_shell_of_the_agent_is_one_that_can_start_it() {
     let user = User::new();
-    // The system's own is there on macOS.
+    // This is the default shell of macOS.
     let system = "/bin/zsh";
     for (of_the_directory, of_the_environment, expected) in [
         ("/bin/sh", "/bin/bash", "/bin/sh"),
         ("", "/bin/bash", "/bin/bash"),
         ("", "", system),
-        // It takes "-l" only alone.
+        // tcsh accepts "-l" only as its only argument.
         ("/bin/tcsh", "/bin/bash", system),
         ("/nowhere/bash", "", system),
         ("bash", "", system),
@@ -207,7 +207,10 @@ fn a_user_of_zsh_sees_once_where_its_completions_are() {
     };
     assert!(prints("/usr/bin/zsh"));
     assert!(folder.join("_sessionctl").is_file());
-    assert!(!prints("/usr/bin/zsh"), "a second time");
+    assert!(!prints("/usr/bin/zsh"), "the folder is printed a second time");
     said("uninstall.sh", &user.script("uninstall.sh", &[], ["", ""]));
-    assert!(!prints("/bin/bash"), "to another one");
+    assert!(
+        !prints("/bin/bash"),
+        "the folder is printed to a user of another shell"
+    );
 }

@@ -1,8 +1,8 @@
-//! What was installed, run by systemd itself as a user's manager, where this machine lets one be had.
+//! Runs the installed service under systemd itself, as a user's manager, if this machine permits that.
 //!
-//! The manager is in namespaces of its own. It gathers all processes of the group (cgroup) that it finds
-//! itself in and changes what is below `/run`, so it gets a group with nobody else in it, and sees no others.
-//! It ends with the test, however that does.
+//! The manager runs in its own namespaces. It takes over all processes of the cgroup in which it starts and
+//! changes files below `/run`, so it gets a cgroup that contains no other processes, and does not see any
+//! others. It ends with the test, even if the test is killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::signs;
 
-/// Makes the group, and takes it away when all within have ended.
+/// Creates the cgroup and removes it after all processes in it have ended.
 const AROUND: &str = r#"
 own="$(sed -n 's/^0:://p' /proc/self/cgroup)"
 own="${own%/}"
@@ -39,10 +39,10 @@ fi
 find "$group" -depth -type d -exec rmdir {} \;
 "#;
 
-/// Starts the manager, and ends with it when nobody reads any more. `$2`: folders that may be changed, and
-/// only seem to be.
+/// Starts the manager, and ends everything when its input is closed. `$2` lists folders that the manager may
+/// change; the changes go to an overlay.
 const WITHIN: &str = r#"
-# As those outside count.
+# The process id as seen from outside: /proc is still the outer one.
 read -r pid rest </proc/self/stat
 mount -t proc proc /proc
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -65,19 +65,19 @@ unset NOTIFY_SOCKET
 cat
 "#;
 
-/// A user's manager, and the user.
+/// A user's manager and that user's folders.
 struct Manager {
     folder: TempDir,
     keeper: Child,
-    /// All ends when this does.
+    /// Closing this pipe ends everything.
     input: Option<ChildStdin>,
-    /// A process that is where the manager is.
+    /// The process id of a process in the manager's namespaces.
     within: String,
     home: PathBuf,
 }
 
 impl Manager {
-    /// None, with a reason told, where there is none to be had.
+    /// Starts a manager. Returns `None` and prints the reason if this machine does not permit it.
     fn start(changeable: &str) -> Option<Self> {
         if !Path::new("/usr/lib/systemd/systemd").exists() {
             eprintln!("skipped: there is no systemd");
@@ -86,7 +86,7 @@ impl Manager {
         if !has("unshare") || !has("nsenter") {
             return None;
         }
-        // A socket's path has to be short.
+        // The path of a socket is limited in length.
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let home = folder.path().join("5 % & more");
         for folder in [&home, &folder.path().join("run")] {
@@ -123,7 +123,7 @@ impl Manager {
             keeper,
             home,
         };
-        // What it says meanwhile is not taken for that it is ready.
+        // The manager also sends other messages before the one that says it is ready.
         let mut message = [0; 4096];
         let is_ready = loop {
             if !signs::is_readable_within(&ready, signs::PATIENCE) {
@@ -136,16 +136,16 @@ impl Manager {
             }
         };
         if !is_ready {
-            // Nothing of what is installed is there yet.
+            // Nothing is installed yet, so the reason is this machine.
             eprintln!("skipped: systemd starts here, and is not ready");
             return None;
         }
-        // Nobody reads what it logs; its pipe must not fill.
+        // The log is not read, but the pipe must not fill up.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Some(manager)
     }
 
-    /// A program, run by the user where the manager is.
+    /// A command that the user runs in the manager's namespaces.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = user(Command::new("nsenter"), self.folder.path(), &self.home);
         command.arg(format!("--target={}", self.within));
@@ -167,7 +167,7 @@ impl Manager {
         said(&format!("{arguments:?}"), &output).trim_end().to_owned()
     }
 
-    /// What systemd says of a property of a unit.
+    /// Reads a property of a unit from systemd.
     #[track_caller]
     fn shown(&self, unit: &str, property: &str) -> String {
         self.told(
@@ -176,13 +176,13 @@ impl Manager {
         )
     }
 
-    /// A script of `packaging`, run by the user.
+    /// Runs a script of `packaging` as the user.
     #[track_caller]
     fn script(&self, name: &str, arguments: &[&str]) -> String {
         self.told(Path::new(SOURCE).join("packaging").join(name), arguments)
     }
 
-    /// install.sh fails, with words that are in the snapshot for this case; what it printed to standard error.
+    /// Runs install.sh, which must fail with the text in the snapshot for this case. Returns its stderr.
     #[track_caller]
     fn refused(&self, case: &str, arguments: &[&str]) -> Vec<u8> {
         let script = Path::new(SOURCE).join("packaging/install.sh");
@@ -191,12 +191,12 @@ impl Manager {
         output.stderr
     }
 
-    /// The folder of what the user has linked and enabled.
+    /// The folder with the links of the user's linked and enabled units.
     fn links(&self) -> PathBuf {
         self.home.join(".config/systemd/user")
     }
 
-    /// The service is gone, and its socket.
+    /// Checks that systemd knows neither the service nor its socket.
     #[track_caller]
     fn knows_no_service(&self) {
         for unit in ["sessiond.socket", "sessiond.service"] {
@@ -205,28 +205,34 @@ impl Manager {
         }
     }
 
-    /// In the user's home: the data of the daemon, and nothing else.
+    /// Checks that the user's home contains the daemon's data and nothing else.
     #[track_caller]
     fn only_data_are_left(&self) {
-        // The folders for what is enabled are systemd's; these calls take empty ones only.
+        // systemd leaves these folders behind. `remove_dir` fails unless they are empty.
         for folder in [".config/systemd/user", ".config/systemd", ".config"] {
             fs::remove_dir(self.home.join(folder)).unwrap();
         }
         only_data_are_left(&self.home);
     }
 
-    /// The service runs before there is a client, starts with the next one when it was stopped, is brought
-    /// back, and has what it had; the id of a conversation.
+    /// Checks that the service runs before the first client, starts with the next client after a stop, is
+    /// restarted after a crash, and keeps its data. Returns the id of a conversation.
     fn serves(&self, sessionctl: &Path) -> String {
         let told = |arguments: &[&str]| self.told(sessionctl, &[&["--no-start"], arguments].concat());
         assert_eq!(self.shown("sessiond.socket", "ActiveState"), "active");
         assert_eq!(self.shown("sessiond.socket", "WantedBy"), "sockets.target");
-        // The manager of these tests has no session that would start it.
+        // The manager of these tests has no session that would start the service.
         let enabled = self.links().join("default.target.wants/sessiond.service");
-        assert!(enabled.is_symlink(), "it starts with the session");
+        assert!(
+            enabled.is_symlink(),
+            "the service is not enabled to start with the session"
+        );
         assert_eq!(self.shown("sessiond.service", "ActiveState"), "active");
         let waiting = self.shown("sessiond.service", "MainPID");
-        assert_ne!(waiting, "0", "what is due needs no client");
+        assert_ne!(
+            waiting, "0",
+            "the service is not running, so a due continuation would wait for a client"
+        );
         let id = told(&["new", "--agent", "loopback", "--title", "served"]);
         assert_eq!(told(&["send", &id, "hello"]), "echo: hello");
         let serving = || {
@@ -259,7 +265,7 @@ impl Drop for Manager {
     }
 }
 
-/// As a user who has nothing but a home calls it.
+/// Runs a command as a user who has only a home.
 fn user(mut command: Command, folder: &Path, home: &Path) -> Command {
     command
         .env_clear()
@@ -276,7 +282,8 @@ fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
         return;
     };
     let install = ["--from", super::built().to_str().unwrap(), "--service"];
-    // A service that cannot start is reported, and starts when the configuration is fixed.
+    // If the service cannot start, the script reports that; the service starts after the configuration is
+    // fixed.
     let config = manager.home.join(".config/sessiond");
     fs::create_dir_all(&config).unwrap();
     fs::write(config.join("config.toml"), "colour = \"red\"\n").unwrap();
@@ -287,7 +294,7 @@ fn systemd_runs_the_service_of_the_script_until_that_is_taken_away() {
         manager.script("install.sh", &install);
     }
     manager.serves(&manager.home.join(".local/bin/sessionctl"));
-    // The one that serves is stopped, and the new one is started.
+    // The script stops the running service and starts the new one.
     let served = manager.shown("sessiond.service", "MainPID");
     manager.script("install.sh", &install);
     assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "active");
@@ -322,14 +329,15 @@ fn systemd_runs_the_service_of_another_prefix_until_that_very_one_is_taken_away(
     let links = files(&manager.links());
     assert_eq!(links.len(), 4, "{links:?}");
 
-    // There is one service, and the message is not systemd's.
+    // Only one installation can be the service, and install.sh reports that itself, not systemd.
     let message = manager.refused(
         "beside the service",
         &[&to(&other)[..], &from, &["--service"]].concat(),
     );
     assert!(names(&message, &prefix));
 
-    // Others come and go, the default prefix among them, and one in which there is nothing.
+    // Other installations, including one with the default prefix, are installed and removed. The third prefix
+    // has nothing installed.
     manager.script("install.sh", &[&to(&other)[..], &from].concat());
     manager.script("install.sh", &from);
     for others in [&to(&other)[..], &[], &to(&none)] {
@@ -346,7 +354,7 @@ fn systemd_runs_the_service_of_another_prefix_until_that_very_one_is_taken_away(
     manager.only_data_are_left();
 }
 
-/// A person removes the units, or the whole prefix, and calls the script then.
+/// The user deletes the units or the whole prefix and runs uninstall.sh afterwards.
 #[test]
 fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
     let Some(manager) = Manager::start("") else {
@@ -372,13 +380,14 @@ fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
         }
         fs::remove_dir_all(prefix.join(gone).components().collect::<PathBuf>()).unwrap();
         if is_forgotten {
-            // systemd knows no file of theirs then, and the socket still listens.
+            // systemd then no longer has a file for the units, but the socket still listens.
             manager.told("systemctl", &["--user", "daemon-reload"]);
             assert_eq!(manager.shown("sessiond.socket", "FragmentPath"), "");
             assert_eq!(manager.shown("sessiond.socket", "ActiveState"), "active");
         }
         if prefix == &other {
-            // A third is told how it can be the service, before it installs anything and ends any turn.
+            // install.sh prints how the other installation can become the service. It does so before it
+            // installs anything and ends any turn.
             let pid = manager.shown("sessiond.service", "MainPID");
             let message = manager.refused(
                 "beside the service",
@@ -386,7 +395,7 @@ fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
             );
             assert!(names(&message, prefix));
             assert_eq!(manager.shown("sessiond.service", "MainPID"), pid);
-            assert!(!third.exists(), "nothing was installed");
+            assert!(!third.exists(), "a refused installation left files");
         }
 
         let case = if gone == "." { "again" } else { "without units" };
@@ -400,7 +409,7 @@ fn a_service_whose_files_are_gone_is_stopped_and_its_links_are_taken_away() {
     manager.only_data_are_left();
 }
 
-/// systemd finds the units in the default prefix by itself, also where nobody asked for a service.
+/// systemd finds the units in the default prefix automatically, even if no service was requested.
 #[test]
 fn a_copy_that_is_no_service_keeps_none_from_being_it_and_units_of_ones_own_do() {
     let Some(manager) = Manager::start("") else {
@@ -427,14 +436,15 @@ fn a_copy_that_is_no_service_keeps_none_from_being_it_and_units_of_ones_own_do()
     fs::write(&own, "[Socket]\nListenStream=%t/own.sock\n").unwrap();
     manager.told("systemctl", &["--user", "daemon-reload"]);
     manager.refused("beside a unit of another program", &service);
-    assert_eq!(entries(&other), [].into(), "nothing was installed");
+    assert_eq!(entries(&other), [].into(), "a refused installation left files");
     fs::remove_file(own).unwrap();
     manager.told("systemctl", &["--user", "daemon-reload"]);
     manager.knows_no_service();
     manager.only_data_are_left();
 }
 
-/// In place of the system's manager, which knows whose managers run: this one alone.
+/// Replaces `systemctl` for the package's scripts, because the system's does not list the manager of this
+/// test: lists only this manager.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 case "$*" in
     *list-units*) echo "user@0.service loaded active running"; exit ;;
@@ -449,7 +459,8 @@ done
 exec /usr/bin/systemctl "$@"
 "#;
 
-/// On this system, as the manager and the package see it: what they change goes with them.
+/// The manager and the package see this system's own folders, but their changes go to an overlay that ends
+/// with the test.
 #[test]
 fn systemd_runs_the_service_of_the_package_until_that_is_removed() {
     if !has("dpkg-deb") || !has("dpkg") {
@@ -464,7 +475,10 @@ fn systemd_runs_the_service_of_the_package_until_that_is_removed() {
     };
     for folder in ["/usr", "/etc", "/var"] {
         let kind = manager.told("stat", &["-f", "-c", "%T", folder]);
-        assert_eq!(kind, "overlayfs", "{folder} is the system's own");
+        assert_eq!(
+            kind, "overlayfs",
+            "changes in {folder} would reach the system itself"
+        );
     }
     let package = debian::build(Programs::Built, manager.folder.path(), &manager.home);
     let programs = manager.folder.path().join("programs");
@@ -474,7 +488,7 @@ fn systemd_runs_the_service_of_the_package_until_that_is_removed() {
     let path = format!("PATH={}:{}", programs.display(), service::BARE_PATH);
     let dpkg =
         |arguments: &[&str]| manager.told("env", &[&[&path, "dpkg", "--force-depends"], arguments].concat());
-    // Where a machine is an image for containers, it forbids packages to start and stop anything.
+    // In an image for containers, this file forbids packages to start and stop services.
     manager.told("rm", &["-f", "/usr/sbin/policy-rc.d"]);
     dpkg(&["--install", package.to_str().unwrap()]);
     manager.told("systemctl", &["--user", "enable", "--now", "sessiond.service"]);

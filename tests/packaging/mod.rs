@@ -1,14 +1,15 @@
-//! What packages and scripts install works, also as a service, and is removed without a trace.
+//! Checks that what packages and scripts install works, also as a service, and that it can be removed
+//! completely.
 //!
-//! The programs are those that were built for the tests. Where a script builds from source, it does so with
-//! the profile of the tests, so nothing is built twice. A test that needs something the system lacks prints
-//! `skipped: ` and what.
+//! The programs are those built for the tests. A script that builds from source uses the profile of the
+//! tests, so nothing is built twice. A test that needs something that the system lacks prints `skipped: ` and
+//! the reason.
 //!
-//! How bare it is: the user has an empty home, and hardly a variable but the path and what cargo needs for a
-//! build; what is installed goes to folders of its own. The machine is not bare. Programs run with the
-//! libraries, shell and tools of this system (`/usr`), scripts also with the `PATH` of whoever runs the
-//! tests. A build from source uses their toolchain, the crates that were fetched before, and this source's
-//! `target` folder: it does not show that a fresh checkout builds on a new machine.
+//! The user has an empty home and almost no environment variables except `PATH` and those that cargo needs;
+//! everything is installed into temporary folders. The machine itself is not isolated: programs use the
+//! libraries, shell and tools of this system (`/usr`), and scripts also use the `PATH` of the caller. A build
+//! from source uses the caller's toolchain, the crates fetched before, and this checkout's `target` folder,
+//! so it does not prove that a fresh checkout builds on a new machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +39,7 @@ use std::process::{Command, Output};
 
 use crate::daemon::error_words::{compare, plain};
 
-/// This source.
+/// The root of this source tree.
 const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The folder of the programs that were built for the tests.
@@ -46,18 +47,17 @@ fn built() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_sessiond")).parent().unwrap()
 }
 
-/// Where a script takes the programs from.
+/// Where a script gets the programs from.
 #[derive(Clone, Copy)]
 enum Programs {
-    /// They were built for the tests.
+    /// The programs that were built for the tests.
     Built,
-    /// It builds them, where cargo builds for this source anyway, so that what is there already is not built
-    /// again.
+    /// The script builds them in this checkout's own target folder, so that what exists is not built again.
     Source,
 }
 
 impl Programs {
-    /// A script of `packaging` with these arguments, which has to succeed; what it said.
+    /// Runs a script of `packaging` with these arguments. It must succeed; its output is returned.
     fn script(self, name: &str, home: &Path, arguments: &[&str]) -> String {
         let mut command = command(Path::new(SOURCE).join("packaging").join(name), home);
         match self {
@@ -68,7 +68,7 @@ impl Programs {
                     let set = std::env::var_os(name).map(PathBuf::from);
                     command.env(name, set.unwrap_or_else(|| own.join(folder)));
                 }
-                // With the profile of the tests nothing is left to build.
+                // With the profile of the tests, everything is already built.
                 let profile = built().file_name().unwrap().to_str().unwrap();
                 command.env("BUILD_PROFILE", if profile == "debug" { "dev" } else { profile });
                 for name in ["CARGO_TARGET_DIR", "RUSTFLAGS", "RUSTUP_TOOLCHAIN"] {
@@ -80,7 +80,7 @@ impl Programs {
     }
 }
 
-/// A command that knows nothing of this machine's user but the programs.
+/// A command without the user's own settings; only `PATH` is kept.
 fn command(program: impl AsRef<std::ffi::OsStr>, home: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -89,12 +89,13 @@ fn command(program: impl AsRef<std::ffi::OsStr>, home: &Path) -> Command {
         .env("SESSIOND_HOME", home.join("sessiond"))
         .current_dir(home);
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    // What is packed is built without optimisation and large, and nobody keeps the package.
+    // The programs are large because they are built without optimisation, and the package is deleted after
+    // the test.
     command.env("DPKG_DEB_COMPRESSOR_TYPE", "none");
     command
 }
 
-/// A script of `packaging`, which has to succeed; what it said.
+/// Runs a script of `packaging`. It must succeed; its output is returned.
 fn script(name: &str, home: &Path, arguments: &[&str]) -> String {
     let mut command = command(Path::new(SOURCE).join("packaging").join(name), home);
     said(name, &command.args(arguments).output().unwrap())
@@ -111,14 +112,15 @@ fn said(what: &str, output: &Output) -> String {
     stdout
 }
 
-/// Checks the last line that a script printed.
+/// Checks the last line that a script printed against the snapshot.
 #[track_caller]
 fn check_last(what: &str, printed: &str) {
     let words = plain(printed.trim_end().lines().last().unwrap_or_default());
     compare("printed-words.txt", &format!("{what}{words}"));
 }
 
-/// Checks the exit code of a script, and its last line on standard error, which goes after the usage if it was called wrongly.
+/// Checks the exit code of a script and the last line of its stderr against the snapshot. After a usage error
+/// this line follows the usage.
 #[track_caller]
 fn check_words(name: &str, arguments: &[&str], output: &Output, code: i32) {
     let printed = String::from_utf8_lossy(&output.stderr);
@@ -132,14 +134,14 @@ fn check_words(name: &str, arguments: &[&str], output: &Output, code: i32) {
     check_last(&format!("{command} => {code}: {usage}"), &printed);
 }
 
-/// All files below a folder.
+/// All files below a folder, without folders.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = entries(folder);
     found.retain(|path| !path.is_dir() || path.is_symlink());
     found
 }
 
-/// All files below a folder, and the folders in which there is nothing.
+/// All files and all empty folders below a folder.
 fn entries(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
@@ -160,13 +162,13 @@ fn entries(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Whether a message has the path of a prefix as one word of a command.
+/// Whether a message contains the path of a prefix as an argument of a command to paste.
 #[cfg(target_os = "linux")]
 fn names(message: &[u8], prefix: &Path) -> bool {
     String::from_utf8_lossy(message).contains(&format!("--prefix '{}'\n", prefix.display()))
 }
 
-/// Whether a program of the system is there; where it is not that is told.
+/// Whether the system has this program. Prints a message if not.
 fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
@@ -175,7 +177,7 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// What a package consists of, as seen from its prefix.
+/// Checks that the files of a package are below its prefix.
 fn check_installed(prefix: &Path, compressed: bool) {
     let end = if compressed { ".gz" } else { "" };
     for file in [
@@ -204,7 +206,7 @@ fn check_installed(prefix: &Path, compressed: bool) {
         let program = fs::metadata(prefix.join("bin").join(name)).unwrap();
         (program.dev(), program.ino())
     });
-    assert_eq!(sessiond, sessionctl, "both names are one file");
+    assert_eq!(sessiond, sessionctl, "the two names are not the same file");
     readme::leads_to_what_is_there(&prefix.join("share/doc/session-bridge"), compressed);
 }
 
@@ -232,7 +234,7 @@ fn installs_twice(programs: Programs) {
     let words = programs.script("install.sh", &home, &to);
     check_last("install.sh shows 0: ", &words);
     let first = files(&prefix);
-    // An older version had a file more.
+    // Simulates an older version that had installed one more file.
     let older = prefix.join("share/man/man1/sessionctl-older.1");
     fs::write(&older, "").unwrap();
     let list = prefix.join("share/session-bridge/installed");
@@ -259,7 +261,7 @@ fn installs_twice(programs: Programs) {
         sessionctl: program.clone(),
         home: &home,
     });
-    // A daemon that runs is stopped, and its data stay.
+    // A running daemon is stopped, and its data is kept.
     said(
         "new",
         &command(&program, &home)
@@ -277,7 +279,7 @@ fn installs_twice(programs: Programs) {
     check_last("uninstall.sh again shows 0: ", &words);
 }
 
-/// In place of the system's: notes how it is called, and remembers what is enabled.
+/// Replaces `systemctl`: records its calls and which units are enabled.
 #[cfg(target_os = "linux")]
 const SYSTEMCTL: &str = r#"#!/bin/sh
 echo "$*" >>"$HOME/systemctl.calls"
@@ -288,7 +290,7 @@ case "$2" in
 esac
 "#;
 
-/// With a home that has a space and a percent sign in its path, which units have to have in another form.
+/// The path of the home contains a space and a percent sign, which must be escaped in units.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
@@ -336,7 +338,8 @@ fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
         sessionctl: prefix.join("bin/sessionctl"),
         home: &home,
     });
-    // Another copy comes and goes, and the service is left alone. It cannot be the service too.
+    // Another copy is installed and removed, which does not affect the service. The copy cannot become the
+    // service too.
     let other = home.join("other");
     let to = ["--prefix", other.to_str().unwrap()];
     let install = [&to[..], &["--from", built().to_str().unwrap()]].concat();
@@ -346,14 +349,14 @@ fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
     let refused = output("install.sh", &served);
     check_words("install.sh", &["beside the service"], &refused, 1);
     assert!(names(&refused.stderr, &prefix), "{refused:?}");
-    assert_eq!(entries(&other), [].into(), "nothing was installed");
+    assert_eq!(entries(&other), [].into(), "a refused installation left files");
     fs::remove_file(home.join("systemctl.calls")).unwrap();
 
     let called = run("uninstall.sh", &[]);
     let disabled = "--user stop sessiond.socket sessiond.service\n\
                     --user disable sessiond.socket sessiond.service\n--user daemon-reload\n";
     assert_eq!(called, format!("{asked}{disabled}"));
-    // Then it can. systemd is shown units where it would not look.
+    // Without the first service it can. Its units must be linked, because systemd does not search its prefix.
     let called = run("install.sh", &served);
     let units = other.join("share/systemd/user");
     let links = format!(
@@ -367,7 +370,8 @@ fn the_service_of_the_script_is_enabled_serves_and_leaves_the_data_alone() {
     only_data_are_left(&home);
 }
 
-/// Knows the unit by its link, and does nothing; notes that it was to stop it.
+/// Replaces `systemctl`: reports the unit through its link, records `stop`, and fails without doing anything
+/// else.
 #[cfg(target_os = "linux")]
 const IDLE_SYSTEMCTL: &str = r#"#!/bin/sh
 case "$2" in
@@ -377,7 +381,7 @@ esac
 exit 1
 "#;
 
-/// As where a service was enabled, and the manager does not take the links away.
+/// Simulates an enabled service whose links the manager does not remove.
 #[cfg(target_os = "linux")]
 #[test]
 fn links_to_units_that_are_gone_are_taken_away_and_those_of_others_stay() {
@@ -429,12 +433,12 @@ fn links_to_units_that_are_gone_are_taken_away_and_those_of_others_stay() {
     uninstall();
     fs::remove_file(home.join("stopped")).unwrap();
     assert_eq!(entries(&home), others);
-    // Once more, where nothing is installed any more.
+    // Again, but nothing is installed any more.
     linked();
     uninstall();
     fs::remove_file(home.join("stopped")).unwrap();
     assert_eq!(entries(&home), others);
-    // Units that another program has put there.
+    // Now the units belong to another program, so the links stay.
     linked();
     let all = entries(&home);
     for unit in ["sessiond.service", "sessiond.socket"] {
@@ -446,7 +450,7 @@ fn links_to_units_that_are_gone_are_taken_away_and_those_of_others_stay() {
     assert_eq!(entries(&home), all);
 }
 
-/// In a home: the data of the daemon, and nothing else.
+/// Checks that a home contains the daemon's data and nothing else.
 #[cfg(target_os = "linux")]
 #[track_caller]
 fn only_data_are_left(home: &Path) {
@@ -460,7 +464,7 @@ fn only_data_are_left(home: &Path) {
     );
 }
 
-/// Before anything is done, and above all before anything is built.
+/// Invalid arguments are refused before anything is done or built.
 #[test]
 fn the_scripts_refuse_what_they_do_not_know() {
     let home = tempfile::tempdir().unwrap();
@@ -516,10 +520,10 @@ fn the_scripts_refuse_what_they_do_not_know() {
     }
 }
 
-/// What systemd says of the units in a folder.
+/// Runs `systemd-analyze verify` on the units in a folder.
 fn verify(units: &Path) -> Output {
     let mut command = command("systemd-analyze", units);
-    // It makes folders there.
+    // systemd-analyze creates folders in the runtime folder.
     let runtime = tempfile::tempdir().unwrap();
     command.env("XDG_RUNTIME_DIR", runtime.path()).args([
         "--user",
@@ -531,7 +535,7 @@ fn verify(units: &Path) -> Output {
     command.output().unwrap()
 }
 
-/// That it has nothing to say.
+/// Checks that systemd has no complaints about the units in a folder.
 #[track_caller]
 fn are_taken(units: &Path) {
     let output = verify(units);
@@ -560,6 +564,6 @@ fn the_units_are_what_systemd_takes() {
     put(&|text| text.replace("ListenStream", "ListenSteam"));
     assert!(
         !verify(folder.path()).status.success(),
-        "what is wrong is not seen"
+        "systemd-analyze did not notice the wrong unit"
     );
 }

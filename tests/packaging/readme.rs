@@ -1,4 +1,4 @@
-//! The links of the README and the pages of the documentation, where only the package is installed.
+//! Checks the links of the README and of the documentation pages where only the package is installed.
 
 use std::fs;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use super::said;
 
-/// What Debian has by names of its own.
+/// Files that have another name in the Debian package.
 const RENAMED: [(&str, &str); 3] = [
     ("README.md", "README.md.gz"),
     ("CHANGELOG.md", "changelog.gz"),
     ("LICENSE", "copyright"),
 ];
 
-/// That each link of the installed README and pages leads to a file that is installed.
+/// Checks that each link of the installed README and pages leads to an installed file.
 #[track_caller]
 pub(crate) fn leads_to_what_is_there(doc: &Path, is_debian: bool) {
     let name = |path: &str| {

@@ -1,6 +1,6 @@
-//! What was installed, run as a user's service manager runs it: the manager listens where the installed units
-//! say, starts what they say with the first client, and stops it by a signal. No manager is needed for that,
-//! so that it holds on every machine.
+//! Runs the installed service as a user's service manager would. The test listens where the installed units
+//! say, starts the service when the first client connects, and stops it with a signal. No real manager is
+//! needed, so this runs on every machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -17,25 +17,26 @@ use tempfile::TempDir;
 use super::said;
 use crate::signs;
 
-/// Where a manager finds programs; nothing that a user has installed is there.
+/// The manager's `PATH`, which contains no folder with programs that a user has installed.
 pub(crate) const BARE_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Makes the program start with a socket as systemd passes it: as descriptor 3, and to this process alone.
+/// Starts a program with a socket the way systemd passes it: as descriptor 3, for this process only.
 const PASS: &str = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&0 0</dev/null"#;
 
-/// What is installed, and for whom.
+/// An installation and its user.
 pub(crate) struct Installed<'a> {
-    /// The folder of the units.
+    /// The folder with the units.
     pub(crate) units: PathBuf,
-    /// What the paths in the units are below: `/`, or where a package was unpacked.
+    /// The folder that the absolute paths in the units are relative to: `/`, or the folder in which a package
+    /// was unpacked.
     pub(crate) root: &'a Path,
-    /// The command line.
+    /// The path of `sessionctl`.
     pub(crate) sessionctl: PathBuf,
     /// The home of the user.
     pub(crate) home: &'a Path,
 }
 
-/// The members of one section of a unit; what is there twice is an error of this test.
+/// The members of one section of a unit. A duplicate member fails the test.
 fn section(unit: &Path, name: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(unit).unwrap_or_else(|error| panic!("{}: {error}", unit.display()));
     let lines = text.lines().skip_while(|line| *line != format!("[{name}]"));
@@ -49,7 +50,7 @@ fn section(unit: &Path, name: &str) -> BTreeMap<String, String> {
     members
 }
 
-/// A value with its specifiers replaced: `%t` is the folder for what runs, `%%` a percent sign.
+/// Replaces the specifiers in a value: `%t` is the runtime folder, `%%` a percent sign.
 fn specified(value: &str, runtime: &Path) -> String {
     let mut parts = value.split('%');
     let mut text = parts.next().unwrap().to_owned();
@@ -57,14 +58,14 @@ fn specified(value: &str, runtime: &Path) -> String {
         match part.strip_prefix('t') {
             Some(rest) => text.extend([runtime.to_str().unwrap(), rest]),
             None if part.is_empty() => text.extend(["%", parts.next().unwrap_or_default()]),
-            None => panic!("a specifier that is not known here: %{part}"),
+            None => panic!("this test does not know the specifier %{part}"),
         }
     }
     text
 }
 
-/// The words of a command line as systemd takes it apart: at spaces, but not within double quotes; `\` takes
-/// the next one as it is.
+/// Splits a command line as systemd does: at spaces outside double quotes; `\` keeps the next character
+/// unchanged.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut is_quoted) = (Vec::new(), None::<String>, false);
     let mut characters = line.chars();
@@ -83,24 +84,24 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A user's manager, by hand.
+/// A simulated user's manager.
 struct Manager<'a> {
     installed: &'a Installed<'a>,
-    /// `$XDG_RUNTIME_DIR`. Its path is short, since a socket's path has to be.
+    /// `$XDG_RUNTIME_DIR`. Its path is short because the path of a socket is limited in length.
     runtime: TempDir,
     listener: UnixListener,
     socket: PathBuf,
     notify: UnixDatagram,
 }
 
-/// The service while it runs.
+/// The running service.
 struct Service {
     child: Child,
     errors: PathBuf,
 }
 
 impl<'a> Manager<'a> {
-    /// What `systemctl --user start sessiond.socket` does.
+    /// Does what `systemctl --user start sessiond.socket` does.
     fn listen(installed: &'a Installed<'a>) -> Self {
         let runtime = tempfile::tempdir_in("/tmp").unwrap();
         let unit = section(&installed.units.join("sessiond.socket"), "Socket");
@@ -121,7 +122,7 @@ impl<'a> Manager<'a> {
         }
     }
 
-    /// A program of this user, who has nothing but a home.
+    /// A command of this user, who has only a home.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -134,7 +135,7 @@ impl<'a> Manager<'a> {
         command
     }
 
-    /// The installed command line, which must not start a daemon of its own.
+    /// The installed `sessionctl`, which must not start a daemon itself.
     fn sessionctl(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(&self.installed.sessionctl);
         command.arg("--no-start").args(arguments);
@@ -147,7 +148,7 @@ impl<'a> Manager<'a> {
         told.trim_end().to_owned()
     }
 
-    /// The first client comes, and finds the service that is started for it; what the client was told.
+    /// Runs the first client and starts the service for it. Returns the service and the client's output.
     fn started_by(&self, arguments: &[&str]) -> (Service, String) {
         let mut client = self.sessionctl(arguments);
         let client = client.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -162,13 +163,13 @@ impl<'a> Manager<'a> {
         (service, told.trim_end().to_owned())
     }
 
-    /// Starts what the unit of the service says, and waits until that is ready.
+    /// Starts the command of the service's unit and waits until the service is ready.
     fn start(&self) -> Service {
         let unit = self.installed.units.join("sessiond.service");
         assert_eq!(section(&unit, "Unit")["Requires"], "sessiond.socket");
         let unit = section(&unit, "Service");
         assert_eq!(unit["Type"], "notify");
-        // By default that is the signal, and it is sent to this process alone.
+        // By default the signal is SIGTERM; with `mixed` it is sent only to the main process.
         assert_eq!(unit.get("KillSignal"), None);
         assert_eq!(unit["KillMode"], "mixed");
         let line = words(&specified(&unit["ExecStart"], self.runtime.path()));
@@ -204,7 +205,7 @@ impl<'a> Manager<'a> {
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let shown = |file: &str| {
                 let mut bytes = Vec::new();
-                // One that ends meanwhile has neither.
+                // A process that ends meanwhile can no longer be read.
                 let read =
                     fs::File::open(entry.path().join(file)).and_then(|mut file| file.read_to_end(&mut bytes));
                 read.map_or_else(
@@ -229,14 +230,14 @@ impl Service {
         fs::read_to_string(&self.errors).unwrap_or_default()
     }
 
-    /// What `systemctl --user stop sessiond.service` does.
+    /// Does what `systemctl --user stop sessiond.service` does.
     fn stop(self) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).unwrap();
         self.ended();
     }
 
-    /// That it ends, and is not one that `Restart=on-failure` starts again.
+    /// Checks that the service ends with an exit code after which `Restart=on-failure` does not restart it.
     fn ended(mut self) {
         let status = self.child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{}", self.log());
@@ -244,14 +245,14 @@ impl Service {
 }
 
 impl Drop for Service {
-    /// A test that fails leaves nothing behind either.
+    /// Kills the service, so that a failed test leaves none running.
     fn drop(&mut self) {
         let _has_ended = (self.child.kill(), self.child.wait());
     }
 }
 
-/// The service starts with its first client, serves the command line where that looks without being told,
-/// stops cleanly, and starts again with what it had. The demonstration works beside it.
+/// Checks that the service starts with its first client, listens at the default socket, stops cleanly, and
+/// keeps its data for the next start. The demo must work at the same time.
 pub(crate) fn serves(installed: &Installed<'_>) {
     let manager = Manager::listen(installed);
     let (service, id) = manager.started_by(&["new", "--agent", "loopback", "--title", "served"]);
@@ -264,10 +265,10 @@ pub(crate) fn serves(installed: &Installed<'_>) {
     let demo = manager.command(&installed.sessionctl).arg("demo").output();
     assert!(!said("demo", &demo.unwrap()).is_empty());
 
-    // An agent of it runs; the daemon ends that too.
+    // An agent of the daemon is running; the daemon must end it too.
     service.stop();
     assert_eq!(manager.processes(), Vec::<String>::new());
-    assert!(manager.socket.exists(), "the manager still listens there");
+    assert!(manager.socket.exists(), "the socket of the manager was deleted");
 
     let (service, list) = manager.started_by(&["ls"]);
     assert!(list.contains(&id[..8]) && list.contains("served"), "{list}");
@@ -281,11 +282,7 @@ pub(crate) fn serves(installed: &Installed<'_>) {
     for ours in ["notify", "errors"] {
         fs::remove_file(runtime.join(ours)).unwrap();
     }
-    assert_eq!(
-        super::files(&runtime),
-        [].into(),
-        "left in the folder for what runs"
-    );
+    assert_eq!(super::files(&runtime), [].into(), "left in the runtime folder");
 }
 
 #[test]

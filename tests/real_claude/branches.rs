@@ -1,4 +1,4 @@
-//! Forks: in place, side by side, and while a turn runs.
+//! Forks: in place, into a new conversation, and while a turn runs.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use super::sdk::Told;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
 
-/// An echoing turn, as the model is sent it afterwards.
+/// An echoed turn in the form in which the model receives it later.
 fn echoed(text: &str) -> [Said; 2] {
     [user(text), model(&format!("ok: {text}"))]
 }
@@ -48,7 +48,7 @@ fn a_branch_in_place_goes_on_and_leaves_its_source_whole() {
     assert!(after.starts_with(&before), "the source was changed");
     assert!(!String::from_utf8_lossy(&after).contains("on the branch"));
 
-    // Also after the branch was closed and brought back.
+    // The same after the branch was closed and resumed.
     bridge.close(id);
     bridge.prompted(id, "resumed");
     let expected = [&echoed("first")[..], &echoed("on the branch"), &[user("resumed")]].concat();
@@ -86,7 +86,7 @@ fn a_branch_side_by_side_and_its_source_both_go_on() {
         after_first("on the source")
     );
 
-    // Both are sessions of their own, also for another process.
+    // Each is an independent session, also for another agent process.
     for (id, own) in [(branch, "on the branch"), (source, "on the source")] {
         bridge.close(id);
         let text = format!("again {own}");
@@ -96,7 +96,8 @@ fn a_branch_side_by_side_and_its_source_both_go_on() {
     }
 }
 
-/// Within a turn with tools: no call without its result, and nothing that the agent has to fill in.
+/// The places include those within a turn with tools. No branch may have a call without its result, or
+/// anything that the agent has to fill in.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
@@ -116,7 +117,7 @@ fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
         bridge.prompted(fork.conversation.id, &text);
         let mut said = bridge.lab.model.asked(&text);
         assert_eq!(said.pop(), Some(user(&text)));
-        // What the agent fills in behind a prompt that has no reply.
+        // The agent inserts this reply after a prompt that has none.
         said.pop_if(|said| *said == model("No response requested."));
         assert_eq!(said[..], whole[..said.len()], "{index}");
         ends.push(said.len());
@@ -131,7 +132,7 @@ fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
     assert_eq!((ends.first(), ends.last()), (Some(&1), Some(&whole.len())));
 }
 
-/// The file into which a long result was put, and what a subagent said, come along.
+/// The file with a long result and the transcript of a subagent are copied too.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_at_a_checkpoint_stands_when_its_source_is_deleted() {
@@ -181,10 +182,7 @@ fn a_branch_that_was_never_prompted_outlives_the_daemon() {
     bridge.stop_daemon();
     bridge.start_daemon();
     let turn = bridge.prompted(branch, "on the branch");
-    assert_eq!(
-        turn.resumed.expect("it was brought back").fidelity,
-        Fidelity::Full
-    );
+    assert_eq!(turn.resumed.expect("a resume").fidelity, Fidelity::Full);
     let expected = [&echoed("first")[..], &[user("on the branch")]].concat();
     assert_eq!(bridge.lab.model.asked("on the branch"), expected);
 }
@@ -210,8 +208,8 @@ fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
     assert_eq!(said.last(), Some(&user("on the source")));
 }
 
-/// The agent copies a forked session's file at once, so that it can be forked again before it was ever
-/// prompted.
+/// The agent copies the file of a forked session at once, so the fork can be forked again before its first
+/// prompt.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_of_a_branch_that_was_never_prompted_has_the_whole_history() {
@@ -221,7 +219,8 @@ fn a_branch_of_a_branch_that_was_never_prompted_has_the_whole_history() {
     let source = bridge.conversation(Settings::default());
     bridge.prompted(source, "first");
     let branch = bridge.fork(source, false).conversation.id;
-    // While the branch is open at the agent, and after a start at which nothing is.
+    // One fork is made while the branch is open in the agent, the others after a restart, when nothing is
+    // open.
     let early = bridge.fork(branch, false);
     bridge.stop_daemon();
     bridge.start_daemon();

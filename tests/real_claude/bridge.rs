@@ -1,4 +1,4 @@
-//! The daemon with the Claude adapter.
+//! A daemon with the real Claude adapter.
 
 use std::path::PathBuf;
 
@@ -42,12 +42,12 @@ impl Lab for ClaudeLab {
 }
 
 impl Bridge {
-    /// None, with the reason printed, when the adapter cannot be had.
+    /// Returns `None` and prints the reason if the adapter cannot be installed.
     pub(crate) fn start(account: Account) -> Option<Bridge> {
         Self::start_changed(account, |_| {})
     }
 
-    /// The same; `change` may change the agent's entry in the configuration.
+    /// The same as [`Bridge::start`]; `change` may modify the agent's entry in the configuration.
     pub(crate) fn start_changed(account: Account, change: impl FnOnce(&mut AgentEntry)) -> Option<Bridge> {
         Some(Bridge::of(ClaudeLab::new(account)?, change))
     }

@@ -1,4 +1,4 @@
-//! Conversations that go into another home, another configuration folder and another working directory.
+//! Conversations that move to another home, another configuration folder and another working directory.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) const PARALLEL: &str = r#"[[tool Bash {"command":"echo one","descript
 pub(crate) const LONG: &str =
     r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
 
-/// The same with the bare names of the files into which long results were put, each of which is there.
+/// Replaces the path of each file that contains a long result by its name, and checks that the file exists.
 pub(crate) fn with_names(mut said: Vec<Said>) -> Vec<Said> {
     for said in &mut said {
         let What::ToolResult(text) = &mut said.what else {
@@ -28,15 +28,14 @@ pub(crate) fn with_names(mut said: Vec<Said>) -> Vec<Said> {
             continue;
         };
         let path = rest.lines().next().expect("a path").trim().to_owned();
-        assert!(Path::new(&path).is_file(), "{path} is not there");
+        assert!(Path::new(&path).is_file(), "{path} does not exist");
         let name = path.rsplit('/').next().expect("a name").to_owned();
         *text = text.replace(&path, &name);
     }
     said
 }
 
-/// With a roll, a fork in place, and a file beside the transcript that the fork names in another session's
-/// folder.
+/// The chain has a roll and a fork in place, and the fork refers to a file in the folder of another session.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_bundle_goes_on_whole_in_another_home_and_folder() {
@@ -61,7 +60,7 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
     assert_eq!(there.portable(id).messages, told);
     let bundle = there.bundle(id);
 
-    // One of its own, so that the agent knows its folders before the files come.
+    // A first conversation here, so that the agent already knows its folders before the files arrive.
     let own = here.conversation(Settings::default());
     here.prompted(own, "at home");
     let folder = here.lab.scratch().join("Größe & more");
@@ -79,7 +78,7 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
         assert_eq!(here.portable(imported.id).messages, history);
         assert_eq!(without_ids(history.clone()).len(), told.len());
         let turn = here.prompted(imported.id, text);
-        let resumed = turn.resumed.expect("it was brought back");
+        let resumed = turn.resumed.expect("a resume");
         assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
         assert_eq!(turn.upstream_id.as_str(), head);
         let asked = here.lab.model.asked(text);
@@ -89,7 +88,7 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
         assert_eq!(now.len(), history.len() + 2);
         assert_eq!(here.findings(&head), []);
     }
-    // The results that it names are those of this home; what the agent once told the model of itself stays.
+    // Paths of results are those of this home; other paths that the agent once sent to the model stay.
     let text = fs::read_to_string(here.lab.transcript(&here.head(id)).expect("a transcript")).expect("read");
     let named = |root: &Path, before: &str| text.contains(&format!("{before}{}/", root.display()));
     for before in ["saved to: ", "\"persistedOutputPath\":\""] {
@@ -105,8 +104,8 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
     assert_eq!(asked, [&expected[..], &behind].concat());
 }
 
-/// A fork's long results and its subagents stay in the folder of its source, which the other conversation
-/// holds.
+/// The long results and subagents of a fork stay in the folder of its source, which belongs to another
+/// conversation.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_from_another_conversation_comes_along() {
@@ -133,7 +132,7 @@ fn what_a_fork_borrows_from_another_conversation_comes_along() {
             .expect("conversation/import");
         let head = here.head(imported.id);
         assert_eq!(here.findings(&head), []);
-        // The path that the model is told has to be there for this, and it is of this home.
+        // `with_names` checks that the path that the model receives exists in this home.
         assert_eq!(with_names(said(&here.history(imported.id))), expected);
         let transcript = here.lab.transcript(&head).expect("a transcript");
         let text_of = fs::read_to_string(&transcript).expect("read");

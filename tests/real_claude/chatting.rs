@@ -1,4 +1,4 @@
-//! A person who chats with the real adapter at a terminal.
+//! A user chats with the real adapter in a terminal.
 
 mod smoke {
     use std::fs;
@@ -13,10 +13,10 @@ mod smoke {
     use crate::support::claude::Account;
     use crate::support::model_server::{model, tool_result, tool_use, user};
 
-    /// What the chat's prompt begins with.
+    /// The beginning of the chat's input prompt.
     const MARK: &str = "› ";
 
-    /// The agent asks before it makes a file.
+    /// The agent asks before it creates this file.
     const MAKES_A_FILE: &str = r#"[[tool Bash {"command":"echo made > made.txt\ncat made.txt","description":"make a file"}]] [[text told]]"#;
 
     fn chat(bridge: &Bridge, id: ConversationId) -> Terminal {
@@ -31,7 +31,7 @@ mod smoke {
         terminal
     }
 
-    /// Types a line and waits for its echo's end.
+    /// Types a line and waits until its echo has ended.
     fn enter(terminal: &mut Terminal, line: &str) {
         terminal.type_in(&format!("{line}\r"));
         terminal.until("\x1b[?2004l");
@@ -47,7 +47,7 @@ mod smoke {
         terminal.until("A \x1b[1mbold\x1b[0m word");
         terminal.until(MARK);
         enter(&mut terminal, MAKES_A_FILE);
-        // The whole command, with its line break, before anything is answered.
+        // The whole command, including its line break, is shown before the question is answered.
         terminal.until("echo made > made.txt");
         terminal.until("cat made.txt");
         terminal.until("? helps");
@@ -67,7 +67,7 @@ mod smoke {
         enter(&mut terminal, "next");
         terminal.until("ok: next");
         terminal.until(MARK);
-        // What is lost when a file is overwritten is shown, although the adapter does not send it.
+        // The chat shows what an overwritten file loses, although the adapter does not send it.
         let (read, write) = (
             json!({"file_path": made}),
             json!({"file_path": made, "content": "other\n"}),

@@ -1,5 +1,5 @@
-//! A history that Claude Code compacts by itself, in the middle of a turn, since the model tells that it has
-//! become too long.
+//! A history that Claude Code compacts automatically in the middle of a turn, because the model reports that
+//! it has become too long.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::support::claude::Account;
 use crate::support::entry::AgentEntry;
 use crate::support::model_server::{What, user};
 
-/// It is compacted behind the first call, which the agent tells again behind the summary.
+/// The agent compacts after the first call, which it repeats after the summary.
 const COMPACTED: &str = r#"[[tool Bash {"command":"echo one","description":"d"}]] [[tool Bash {"command":"echo two","description":"d"}]] [[text both]]"#;
 
 const BEHIND: &str =
@@ -22,7 +22,7 @@ const PROMPTS: [&str; 4] = ["first words", "second words", COMPACTED, BEHIND];
 
 const LAST: &str = "at the end";
 
-/// A conversation that Claude Code compacts within its third turn.
+/// A conversation that Claude Code has compacted within its third turn.
 fn compacted() -> Option<(Bridge, ConversationId)> {
     let window = |agent: &mut AgentEntry| {
         let tokens = ("CLAUDE_CODE_AUTO_COMPACT_WINDOW".to_owned(), "100000".to_owned());
@@ -53,11 +53,11 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
             .position(|line| holds.iter().all(|words| line.contains(words)))
     };
     let compacted = line(&[r#""compact_boundary""#]);
-    assert!(compacted.is_some(), "it was not compacted");
+    assert!(compacted.is_some(), "the history was not compacted");
     let results = ["one", "two"].map(|result| line(&["tool_result", &format!(r#""content":"{result}""#)]));
     assert!(
         results[0] < compacted && compacted < results[1] && results[0].is_some(),
-        "it was not compacted within the turn: {results:?} {compacted:?}"
+        "the history was not compacted within the turn: {results:?} {compacted:?}"
     );
     let sent = bridge.lab.model.asked(LAST);
     let has = |text: &str| {
@@ -74,7 +74,7 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
     edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut, || {});
     goes_through(&mut bridge, id);
 
-    // What stands before it is as long as it was then, and would be compacted anew.
+    // The history before the compaction is still too long, and would be compacted again.
     bridge.stop_daemon();
     let never = ("DISABLE_AUTO_COMPACT".to_owned(), "1".to_owned());
     bridge.reconfigure(|agent| agent.env.push(never));

@@ -1,4 +1,4 @@
-//! Transcripts that are damaged, which the agent resumes without a word.
+//! Damaged transcripts, which the agent resumes silently.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::History;
@@ -16,7 +16,7 @@ use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};
 
-/// Makes a conversation of three turns, closes it, and hands the lines of its transcript to `change`.
+/// Creates a conversation of three turns, closes it, and lets `change` modify the lines of its transcript.
 fn three_turns(bridge: &Bridge, change: impl FnOnce(&mut Vec<String>)) -> bridge_protocol::ConversationId {
     let id = bridge.conversation(Settings::default());
     for text in ["number one", "number two", "number three"] {
@@ -49,8 +49,8 @@ fn uuid_in(line: &str) -> Option<String> {
     Some(record["uuid"].as_str()?.to_owned())
 }
 
-/// Where the agent noted that the conversation stands: in this record and no other. By itself it notes that
-/// when it likes, mostly at the end of its process.
+/// Sets the place that the agent has recorded as the end of the conversation: removes all such records and
+/// adds one. The agent itself writes them at unpredictable times, mostly when its process ends.
 fn note(lines: &mut Vec<String>, place: &str) {
     lines.retain(|line| !line.contains(r#""type":"last-prompt""#));
     lines.push(json!({"type": "last-prompt", "lastPrompt": "x", "leafUuid": place}).to_string());
@@ -61,13 +61,13 @@ fn note_end(lines: &mut Vec<String>) {
     note(lines, &last.expect("a record with a uuid"));
 }
 
-/// The same, in the reply to a prompt.
+/// Records the reply to a prompt as the end of the conversation.
 fn note_reply(lines: &mut Vec<String>, prompt: &str) {
     let place = uuid_in(&lines[reply_to(lines, prompt)]);
     note(lines, &place.expect("the reply's uuid"));
 }
 
-/// What the model is sent of the three turns, behind a prompt that goes on.
+/// The texts that the model receives of the three turns, up to the prompt "go on".
 fn sent(bridge: &Bridge) -> Vec<String> {
     let said = bridge.lab.model.asked("go on");
     said.into_iter()
@@ -78,8 +78,8 @@ fn sent(bridge: &Bridge) -> Vec<String> {
         .collect()
 }
 
-/// A record in the middle is torn: the agent joins what is left, without a word, and the model misses that
-/// record alone. We say that something is missing, and our own reading of the file is the model's.
+/// If a record in the middle is torn, the agent silently joins the rest, and the model misses only that
+/// record. The daemon must report the loss, and must read the file as the model receives it.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
@@ -98,7 +98,7 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
             .await
     });
     let page = page.expect("conversation/history");
-    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
     assert_eq!(
         sent(&bridge),
         [
@@ -119,8 +119,8 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
     );
 }
 
-/// The last turn is cut off, as a disk does that lost its power: nothing in the file is wrong, and it is
-/// told.
+/// The last turn is cut off, as after a power loss. The file itself has no error, but the loss must be
+/// reported.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_lost_tail_is_told() {
@@ -129,7 +129,7 @@ fn a_lost_tail_is_told() {
         let prompt = lines.iter().position(|line| line.contains("number three"));
         lines.truncate(prompt.expect("the last prompt"));
     });
-    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
     assert_eq!(
         sent(&bridge),
         [
@@ -146,8 +146,8 @@ fn a_lost_tail_is_told() {
     );
 }
 
-/// Somebody went back in place, and the agent was killed before it noted so: it goes on as if nobody had.
-/// Nothing is damaged, and it is told.
+/// Another client has gone back in place, and the agent was killed before it recorded that. The agent
+/// continues as if that branch did not exist. Nothing is damaged, but the branch must be reported.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_that_the_agent_had_not_noted_is_left_out_and_told() {
@@ -171,7 +171,7 @@ fn a_branch_that_the_agent_had_not_noted_is_left_out_and_told() {
     let is_asked = |line: &str| line.contains(r#""role":"user""#) && line.contains("instead");
     adapter.wait_notification("the prompt in the transcript", |_| text().lines().any(is_asked));
     adapter.kill();
-    // It may have noted the branch just before.
+    // The agent may just have recorded the branch, so this removes the record.
     let mut lines: Vec<String> = text().lines().map(str::to_owned).collect();
     note(&mut lines, &end);
     fs::write(&path, lines.join("\n") + "\n").expect("the transcript");
@@ -191,10 +191,11 @@ fn a_branch_that_the_agent_had_not_noted_is_left_out_and_told() {
         ]
     );
     bridge.close(id);
-    assert_eq!(bridge.found(&session), [], "what goes on is the newest");
+    assert_eq!(bridge.found(&session), [], "the continued branch is the newest");
 }
 
-/// The agent's own commands are prompts to us and none to it: that is no loss.
+/// The daemon counts the agent's own commands as prompts, but the model does not receive them. That is not a
+/// loss.
 #[test]
 #[ignore = "installs the real adapter"]
 fn commands_of_the_agents_own_are_no_loss() {
@@ -204,14 +205,14 @@ fn commands_of_the_agents_own_are_no_loss() {
         bridge.prompted(id, text);
     }
     bridge.close(id);
-    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
         (Via::Resume, Fidelity::Full, 0)
     );
 }
 
-/// The agent has nothing to resume, and we start nothing in silence.
+/// The agent has nothing to resume, and the daemon must not silently start a new session.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_transcript_of_garbage_is_not_resumed() {
@@ -219,7 +220,7 @@ fn a_transcript_of_garbage_is_not_resumed() {
     let id = three_turns(&bridge, |lines| *lines = vec!["@@@".to_owned()]);
     let error = bridge
         .prompt(id, "go on")
-        .expect_err("there is nothing to go on from");
+        .expect_err("there is nothing to continue from");
     assert_eq!(error.kind, ErrorKind::NotResumable, "{error:?}");
     assert!(
         error.detail("attempts")[0]["error"]
@@ -229,7 +230,7 @@ fn a_transcript_of_garbage_is_not_resumed() {
     );
 }
 
-/// As a loss of power leaves it.
+/// A power loss can leave such a file.
 #[test]
 #[ignore = "installs the real adapter"]
 fn an_empty_transcript_is_restored_from_its_copy() {
@@ -242,7 +243,7 @@ fn an_empty_transcript_is_restored_from_its_copy() {
     bridge.keep(id);
     let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
     fs::write(&path, "").expect("the transcript");
-    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
         (Via::Archive, Fidelity::Full, 0)
@@ -261,7 +262,7 @@ fn an_empty_transcript_is_restored_from_its_copy() {
 
 const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
 
-/// The conversation of a session that was damaged: the turns "number one", [`WITH_TOOL`] and "number two".
+/// The messages of a session before it is damaged: the turns "number one", [`WITH_TOOL`] and "number two".
 fn whole() -> Vec<Said> {
     let tool_result = Said {
         role: "user".into(),
@@ -287,9 +288,9 @@ struct Damage {
     change: fn(&mut Vec<String>),
     found: &'static [FindingKind],
     gaps: &'static [GapKind],
-    /// What a history tells of the [`whole`] conversation.
+    /// The indices of the [`whole`] messages that a history contains.
     told: &'static [usize],
-    /// What the model is sent of it.
+    /// The indices of the [`whole`] messages that the model receives.
     sent: &'static [usize],
     fidelity: Fidelity,
 }
@@ -301,7 +302,7 @@ fn result_in(lines: &[String]) -> usize {
     found.expect("the result's record")
 }
 
-/// Names a parent that is not there in the record of a prompt.
+/// Replaces the parent of a prompt's record by one that does not exist.
 fn unknown_parent(lines: &mut [String], prompt: &str) {
     other_parent(lines, prompt, "6f1a1f5e-0000-4000-8000-000000000000");
 }
@@ -314,7 +315,8 @@ fn other_parent(lines: &mut [String], prompt: &str, parent: &str) {
     *line = record.to_string();
 }
 
-/// What the agent says of a call that was broken off: in place of its result, and of a reply to it.
+/// Whether the agent has inserted this text in place of the result of an interrupted tool call or of the
+/// reply to it.
 fn is_filled_in(said: &Said) -> bool {
     match &said.what {
         What::ToolResult(text) => text.starts_with("[Tool call interrupted"),
@@ -371,7 +373,7 @@ const DAMAGES: [Damage; 13] = [
             lines.remove(result_in(lines));
             note_reply(lines, "number one");
         },
-        // What stands before the gap is left out too.
+        // The records before the gap are left out too.
         found: &[
             FindingKind::NewerBranch,
             FindingKind::ToolUseWithoutResult,
@@ -379,7 +381,8 @@ const DAMAGES: [Damage; 13] = [
         ],
         gaps: &[GapKind::Broken],
         told: &[0, 1],
-        // The agent would be sent what was noted alone; a repaired copy keeps what stands behind.
+        // The agent would send only the messages up to the recorded place; a repaired copy keeps the later
+        // ones.
         sent: &[0, 1, 2, 3, 6, 7, 8],
         fidelity: Fidelity::Partial,
     },
@@ -480,8 +483,8 @@ const DAMAGES: [Damage; 13] = [
     },
 ];
 
-/// What a check finds, what a history tells and what the model is sent agree, of sessions that the bare
-/// adapter has made.
+/// For damaged sessions made by the bare adapter, the findings of a check, the history, and the messages that
+/// the model receives must agree.
 #[test]
 #[ignore = "installs the real adapter"]
 fn each_damage_is_found_and_read_as_the_agent_reads_it() {
@@ -504,7 +507,7 @@ fn each_damage_is_found_and_read_as_the_agent_reads_it() {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         note_end(&mut lines);
         (damage.change)(&mut lines);
-        // The last one may break off.
+        // The last line may be torn, so it gets no line break.
         let end = if damage.found == [FindingKind::TornLine] {
             ""
         } else {

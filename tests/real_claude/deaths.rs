@@ -1,5 +1,5 @@
-//! What is killed or removed in the middle of something: a turn, a tool, two turns at once, an open session's
-//! transcript.
+//! Something is killed or deleted in the middle of work: during a turn, during a tool, during two turns at
+//! once, or the transcript of an open session.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::support::signs::Watched;
 
 const BROKEN_OFF: &str = "cut short [[slow 300 0.1]]";
 
-/// F31: the adapter stays, and says that what it had started for the session is gone.
+/// F31: the adapter lives on, and reports that its process for the session has died.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f31_a_child_killed_in_a_turn_fails_it_and_the_next_prompt_has_it_all() {
@@ -39,8 +39,8 @@ fn f31_a_child_killed_in_a_turn_fails_it_and_the_next_prompt_has_it_all() {
     assert_eq!(bridge.lab.model.times_asked(BROKEN_OFF), 1);
 }
 
-/// F31, F18: the same in a tool. Neither the prompt nor the tool is begun again. The tool is in a session of
-/// its own, and ends with the adapter at the latest.
+/// F31, F18: the same during a tool. Neither the prompt nor the tool is started again. The tool runs in its
+/// own process session and ends with the adapter at the latest.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f31_a_child_killed_in_a_tool_fails_the_turn_and_neither_is_begun_again() {
@@ -72,7 +72,8 @@ fn f31_a_child_killed_in_a_tool_fails_the_turn_and_neither_is_begun_again() {
 mod smoke {
     use super::*;
 
-    /// F18: what a killed adapter ran is ended with it, and neither the prompt nor its tool is begun again.
+    /// F18: the processes of a killed adapter are ended too, and neither the prompt nor its tool is started
+    /// again.
     #[test]
     #[ignore = "installs the real adapter"]
     fn f18_an_adapter_killed_in_a_tool_takes_the_tool_along_and_neither_is_begun_again() {
@@ -96,8 +97,8 @@ mod smoke {
     }
 }
 
-/// F23: the turns of two conversations end with the adapter that they share, and nobody knows of which. Each
-/// is continued on request, in its own session.
+/// F23: the turns of two conversations end with the adapter that they share, and it is unknown which one
+/// caused its death. Each can be continued on request, in its own session.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f23_turns_that_died_with_their_adapter_are_continued() {
@@ -129,8 +130,8 @@ fn f23_turns_that_died_with_their_adapter_are_continued() {
     assert_eq!(bridge.lab.model.times_asked(GO_ON), 2);
 }
 
-/// The agent has the history in memory and goes on with it; on disk it leaves only what came after, and that
-/// is told.
+/// The agent continues from the history in its memory, but the file then contains only the later turns, and
+/// the loss must be reported.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() {
@@ -150,7 +151,7 @@ fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() 
 
     let turn = bridge.prompted(id, "third");
     assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
         (Via::Resume, Fidelity::Partial, 1),
@@ -161,7 +162,8 @@ fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() 
     assert_eq!(bridge.chain(id).len(), 1);
 }
 
-/// The same, without a turn in between: nothing is left to go on from, and nothing is started in silence.
+/// The same without a turn in between: nothing is left to continue from, and no new session may be started
+/// silently.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_that_is_closed_is_said_to_be_lost() {
@@ -171,52 +173,53 @@ fn d4_a_transcript_removed_from_an_open_session_that_is_closed_is_said_to_be_los
     close(&bridge, id);
     let error = bridge
         .prompt(id, "again")
-        .expect_err("there is nothing to go on from");
+        .expect_err("there is nothing to continue from");
     assert_eq!(error.kind, ErrorKind::NotResumable, "{error:?}");
     assert_eq!(bridge.lab.model.times_asked("again"), 0);
     assert_eq!((bridge.head(id), bridge.chain(id).len()), (head, 1));
     assert_eq!(bridge.get(id).state, ConversationState::Failed);
 }
 
-/// A conversation that has had a turn, and its session.
+/// Creates a conversation with one turn. Returns its id and its session id.
 fn conversed(bridge: &Bridge) -> (ConversationId, String) {
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     (id, bridge.head(id))
 }
 
-/// A prompt with a tool that does not end by itself.
+/// A prompt with a tool that does not end on its own.
 fn lasting_tool() -> String {
-    // Not a plain sleep, which the agent will not wait for.
+    // Not a plain `sleep`, for which the agent would not wait.
     bash(&tool("tail -f /dev/null"))
 }
 
-/// What a model is sent of a turn that ended in its tool, but for what the agent puts in place of the result.
+/// The messages that the model receives of a turn that was interrupted in its tool, without the text in place
+/// of the result.
 fn cut_short_in(prompt: &str) -> [Said; 3] {
     [user(prompt), model("calling"), tool_use("Bash")]
 }
 
 fn children(mut family: Vec<Process>) -> Vec<Process> {
     family.retain(|process| !process.is_adapter());
-    assert!(!family.is_empty(), "what the adapter started");
+    assert!(!family.is_empty(), "the adapter has no child processes");
     family
 }
 
-/// Closes the session and waits until its agent has written its last.
+/// Closes the session and waits until the agent has written everything.
 fn close(bridge: &Bridge, id: ConversationId) {
     let children = children(bridge.agent_processes());
     bridge.close(id);
     assert_gone(&children);
 }
 
-/// Takes the transcript away once the first turn stands in it.
+/// Deletes the transcript after it contains the first turn.
 fn remove_transcript(bridge: &Bridge, head: &str) {
     let transcript = written(bridge, head, "ok: first");
     fs::remove_file(transcript).expect("the transcript removed");
 }
 
-/// Allows a [`lasting_tool`] and waits until it runs and its call is on disk: the agent writes a little later
-/// than it does.
+/// Allows a [`lasting_tool`], and waits until it runs and its call is on disk, because the agent writes the
+/// call slightly later.
 fn allow_tool(bridge: &Bridge, id: ConversationId, head: &str) -> Process {
     bridge.allow_next(id);
     let tool = bridge.begun_tool();
@@ -224,7 +227,7 @@ fn allow_tool(bridge: &Bridge, id: ConversationId, head: &str) -> Process {
     tool
 }
 
-/// The transcript of a session once it holds a text.
+/// Waits until the transcript of a session contains a text. Returns its path.
 fn written(bridge: &Bridge, head: &str, text: &str) -> PathBuf {
     Watched::below(&bridge.lab.transcript_root()).wait_for("text in the transcript", || {
         let path = bridge.lab.transcript(head)?;
@@ -240,11 +243,11 @@ fn check_died(bridge: &Bridge, id: ConversationId, turn: &TurnResult) {
     assert_eq!(bridge.get(id).state, ConversationState::Interrupted);
 }
 
-/// The next prompt opens the same session again.
+/// Checks that the next prompt opens the same session again.
 fn check_brought_back(bridge: &Bridge, id: ConversationId, head: &str) {
     let turn = bridge.prompted(id, "again");
     assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
         (Via::Resume, Fidelity::Full, 0),
@@ -254,7 +257,8 @@ fn check_brought_back(bridge: &Bridge, id: ConversationId, head: &str) {
     assert_eq!((now.state, bridge.chain(id).len()), (ConversationState::Idle, 1));
 }
 
-/// What the model was sent with "again": this, and what the agent makes of what was broken off.
+/// Checks what the model received with the prompt "again": first these messages, then only what the agent
+/// inserts for an interrupted turn.
 fn check_sent(bridge: &Bridge, before: &[Said]) {
     let said = bridge.lab.model.asked("again");
     assert_eq!(said[..before.len()], *before, "{said:?}");
@@ -263,8 +267,8 @@ fn check_sent(bridge: &Bridge, before: &[Said]) {
     assert!(between.iter().all(is_filled_in), "{between:?}");
 }
 
-/// What the agent puts in place of a broken off tool's result and of the reply. Where the tool was ended a
-/// moment before the agent itself, that is told.
+/// Whether the agent has inserted this in place of the result of an interrupted tool, or of the reply. If the
+/// tool was killed slightly before the agent, the agent sends its exit code.
 fn is_filled_in(said: &Said) -> bool {
     let is_signal = |text: &str| matches!(text, "Exit code 137" | "Exit code 143");
     let is_broken_off = |text: &str| text.starts_with("[Tool call interrupted") || is_signal(text);

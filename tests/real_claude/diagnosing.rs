@@ -1,4 +1,4 @@
-//! What `sessionctl doctor` is told of the real adapter.
+//! What `sessionctl doctor` learns about the real adapter.
 
 use bridge_protocol::diagnosis::Severity;
 
@@ -9,8 +9,8 @@ use crate::support::claude::Account;
 mod smoke {
     use super::*;
 
-    /// A token in the environment is not told as a sign-in, and works all the same: it is a warning and no
-    /// error.
+    /// The agent does not report a token in the environment as a sign-in, although it works. So that is a
+    /// warning and not an error.
     #[test]
     #[ignore = "installs the real adapter"]
     fn the_doctor_is_told_who_is_signed_in() {
@@ -21,7 +21,7 @@ mod smoke {
             let bridge = or_skip!(Bridge::start(account));
             let (kind, severity) = signed_in(&bridge, "@agentclientprotocol/claude-agent-acp");
             assert_eq!((kind.as_str().expect("a kind"), severity), expected);
-            // The agent that was asked is fit for work afterwards.
+            // The agent process that was queried must still work afterwards.
             let id = bridge.conversation(bridge_protocol::conversation::Settings::default());
             bridge.prompted(id, "hello");
         }

@@ -1,4 +1,5 @@
-//! What the model's servers refuse: how it is told, whom it concerns, and how the conversation goes on.
+//! Refusals of the model's servers: how each is reported, which conversations it affects, and how the
+//! conversation continues.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, Settings};
@@ -19,13 +20,13 @@ const CASES: [Case; 5] = [
     ("[[err 413]]", FailureKind::ContextOverflow, false),
 ];
 
-/// All of them at once in one process, beside a turn that nobody refuses; afterwards each goes on with all
-/// that was said.
-// Against F22.
+/// All refusals occur at the same time in one process, together with a turn that is not refused. Afterwards
+/// each conversation continues with its whole history.
+// F22: the refusals must not stop other conversations in the same process.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
-    // A full window stays full: the agent would put a summary in the history's place.
+    // The context window must stay full, so the agent may not replace the history by a summary.
     let started = Bridge::start_changed(Account::Key, |entry| {
         entry.env.push(("DISABLE_COMPACT".to_owned(), "1".to_owned()));
     });
@@ -40,7 +41,7 @@ fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
     for (id, (refused, ..)) in cases {
         let next = format!("after {}", refused.trim_matches(['[', ']']));
         let turn = bridge.prompted(id, &next);
-        assert_eq!(turn.resumed, None, "the session is still open");
+        assert_eq!(turn.resumed, None, "the session was reopened");
         let expected = [&echoed("first")[..], &[user(refused), user(&next)]].concat();
         assert_eq!(bridge.lab.model.asked(&next), expected);
         let now = bridge.get(id);
@@ -56,8 +57,8 @@ fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
     assert_eq!(bridge.lab.model.asked("next to them"), expected);
 }
 
-/// Left to itself the agent makes room by a summary of its own and tries once more. Where that does not help,
-/// the turn fails, and the conversation goes on from the summary.
+/// By default the agent makes room with a summary and tries once more. If that does not help, the turn fails,
+/// and the conversation continues from the summary.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_window_that_stays_full_is_told_and_a_shorter_prompt_goes_on_over_a_restart() {
@@ -74,10 +75,10 @@ fn a_window_that_stays_full_is_told_and_a_shorter_prompt_goes_on_over_a_restart(
     bridge.stop_daemon();
     bridge.start_daemon();
     let turn = bridge.prompted(id, "in the next life");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
     let [summary, kept @ ..] = &bridge.lab.model.asked("in the next life")[..] else {
-        panic!("nothing was said")
+        panic!("the model received nothing")
     };
     let continues = "This session is being continued from a previous conversation";
     assert!(
@@ -93,8 +94,8 @@ fn a_window_that_stays_full_is_told_and_a_shorter_prompt_goes_on_over_a_restart(
     assert_eq!(kept, expected);
 }
 
-/// A person signs in beside the agent, which may have read who it is at its start: everybody goes on in
-/// another process.
+/// The user signs in outside of the agent, which may read the account only at its start. So all conversations
+/// continue in another process.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f1_a_sign_in_that_is_asked_for_is_told_and_everybody_goes_on_in_another_process() {
@@ -111,7 +112,7 @@ fn f1_a_sign_in_that_is_asked_for_is_told_and_everybody_goes_on_in_another_proce
         assert_eq!(failed(&turn), (FailureKind::AuthRequired, false), "{turn:?}");
         assert_eq!(bridge.get(both[0]).state, ConversationState::Idle);
         said[0].push(user(refused));
-        // The other first: it was not refused itself.
+        // The other conversation comes first, although it was not refused itself.
         for at in [1, 0] {
             let turn = bridge.prompted(both[at], next);
             let resumed = turn.resumed.expect("it was opened in another process");

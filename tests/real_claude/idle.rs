@@ -12,8 +12,8 @@ use crate::support::entry::AgentEntry;
 use crate::support::model_server::{model, user};
 use crate::support::signs::Watched;
 
-/// The adapter sends itself `/compact` in a long session shortly before the model's cache expires. That is no
-/// writing of another process, and no turn is missing afterwards.
+/// The adapter sends itself `/compact` in a long session shortly before the model's cache expires. That must
+/// not count as a write by another process, and no turn may be missing afterwards.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_that_the_adapter_compacts_while_it_is_idle_goes_on_whole() {
@@ -49,7 +49,7 @@ fn a_session_that_the_adapter_compacts_while_it_is_idle_goes_on_whole() {
 
     bridge.close(id);
     let turn = bridge.prompted(id, "fourth");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!(
         (turn.upstream_id.as_str(), resumed.fidelity, resumed.missing_turns),
         (head.as_str(), Fidelity::Full, 0)

@@ -1,4 +1,4 @@
-//! Usage limits, and what may be lost with them.
+//! Usage limits, and resumes after them with parts of the conversation lost.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Prompt;
@@ -23,7 +23,7 @@ pub(crate) fn echoed(text: &str) -> [Said; 2] {
     [user(text), model(&format!("ok: {text}"))]
 }
 
-/// Runs into a limit with a prompt and checks how it is told; gives the prompt's text.
+/// Sends a prompt that meets a limit and checks how the limit is reported. Returns the prompt's text.
 fn meet_limit(bridge: &Bridge, id: ConversationId) -> String {
     let resets_at = Timestamp::now().as_second() + 5400;
     let text = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
@@ -53,7 +53,7 @@ fn a_limit_is_told_with_its_end_and_the_session_stays() {
     let head = bridge.head(id);
     let limited = meet_limit(&bridge, id);
 
-    // It has lifted: the same session goes on, and the refused prompt is in it once.
+    // After the reset the same session continues, and contains the refused prompt once.
     bridge.prompted(id, "after it");
     let expected = [&echoed("first")[..], &[user(&limited), user("after it")]].concat();
     assert_eq!(bridge.lab.model.asked("after it"), expected);
@@ -97,8 +97,8 @@ fn a_limit_at_the_first_prompt_is_told_with_its_end_over_a_restart() {
 mod smoke {
     use super::*;
 
-    /// The daemon is killed while it waits: the next one goes on at the reset. The agent has kept the refused
-    /// prompt, so that the model gets it once.
+    /// The daemon is killed while it waits, and the next one continues at the reset. The agent has kept the
+    /// refused prompt, so the model must receive it only once.
     #[test]
     #[ignore = "installs the real adapter"]
     fn d3_a_limited_prompt_goes_on_by_itself_and_reaches_the_model_once() {
@@ -121,7 +121,7 @@ mod smoke {
                 })
                 .await
         });
-        let continuation = turn.expect("a turn result").continuation.expect("it goes on");
+        let continuation = turn.expect("a turn result").continuation.expect("a continuation");
         assert_eq!(continuation.at.as_second(), resets_at);
         bridge.kill_daemon();
         bridge.start_daemon();
@@ -148,7 +148,7 @@ fn after_a_limit_a_session_that_is_refused_goes_on_as_a_copy() {
     forget(&bridge, id, &head);
 
     let turn = bridge.prompted(id, "after it");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
         (Via::Copied, Fidelity::Full, 0),
@@ -172,10 +172,10 @@ fn after_a_limit_a_lost_session_falls_back_to_its_ancestor() {
     let head = bridge.head(id);
     meet_limit(&bridge, id);
     bridge.close(id);
-    fs::remove_file(bridge.lab.transcript(&head).expect("the transcript")).expect("it removed");
+    fs::remove_file(bridge.lab.transcript(&head).expect("the transcript")).expect("the deletion");
 
     let turn = bridge.prompted(id, "after it");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!(
         (resumed.via, resumed.fidelity, resumed.missing_turns),
         (Via::OlderLink, Fidelity::Partial, 1),
@@ -188,8 +188,8 @@ fn after_a_limit_a_lost_session_falls_back_to_its_ancestor() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn after_a_limit_a_history_that_the_agent_will_not_have_is_told_in_words() {
-    // The agent has moved to another configuration folder, as with another account: what it wrote in the old
-    // one it does not know, and a copy beside the old one it would not know either.
+    // The agent now uses another configuration folder, as with another account. It knows neither the sessions
+    // in the old folder, nor would it know a copy there.
     let mut old_root = std::path::PathBuf::new();
     let Some(mut bridge) = Bridge::start_changed(Account::Subscription, |entry| {
         old_root.clone_from(&entry.transcripts);
@@ -215,13 +215,15 @@ fn after_a_limit_a_history_that_the_agent_will_not_have_is_told_in_words() {
 
     let refused = bridge.prompt_at_least(id, "not in words", Fidelity::Partial);
     assert_eq!(
-        refused.expect_err("text is less than was asked").kind,
+        refused
+            .expect_err("a text summary is less than the requested fidelity")
+            .kind,
         ErrorKind::NotResumable
     );
     assert_eq!(bridge.head(id), head);
 
     let turn = bridge.prompted(id, "after it");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!(
         (resumed.via, resumed.fidelity),
         (Via::Text, Fidelity::Text),
@@ -262,34 +264,34 @@ fn after_a_limit_a_session_that_is_lost_for_good_is_said_to_be_lost() {
 
     let error = bridge
         .prompt(id, "after it")
-        .expect_err("there is nothing to go on from");
+        .expect_err("there is nothing to continue from");
     assert_eq!(error.kind, ErrorKind::NotResumable);
     let attempts = error.detail("attempts");
     assert_eq!(attempts[0]["upstreamId"], head.as_str());
     assert_eq!(bridge.get(id).state, ConversationState::Failed);
     assert_eq!(bridge.chain(id).len(), 1);
 
-    // The chain is as it was: once the file is back the conversation is too.
+    // The chain is unchanged, so the conversation continues once the file is restored.
     fs::rename(&kept, &transcript).expect("the transcript put back");
     let turn = bridge.prompted(id, "it is back");
     assert_eq!(turn.upstream_id.as_str(), head);
     let said = bridge.lab.model.asked("it is back");
     assert_eq!(said[..2], echoed("first"));
 
-    // A fresh start is made only for one who asks for it.
+    // A new session is started only if the caller accepts that.
     bridge.close(id);
-    fs::remove_file(&transcript).expect("the transcript gone");
+    fs::remove_file(&transcript).expect("the deletion");
     let turn = bridge
         .prompt_at_least(id, "anything", Fidelity::None)
         .expect("a turn");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!((resumed.via, resumed.fidelity), (Via::Fresh, Fidelity::None));
     assert_eq!(bridge.lab.model.asked("anything"), [user("anything")]);
 }
 
-/// Makes the agent forget a session whose transcript is whole: the folder that holds it is moved away and a
-/// link is left, as people do who keep their transcripts on another disk. The agent looks straight into the
-/// working directory's own folder; among the others it passes over links.
+/// Makes the agent forget a session whose transcript is complete: moves its folder away and leaves a link, as
+/// users do who keep transcripts on another disk. The agent looks directly into the folder of the working
+/// directory; among the other folders it skips links.
 pub(super) fn forget(bridge: &Bridge, id: ConversationId, head: &str) {
     let mut children = bridge.agent_processes();
     children.retain(|process| !process.is_adapter());
@@ -300,13 +302,13 @@ pub(super) fn forget(bridge: &Bridge, id: ConversationId, head: &str) {
     let another_disk = bridge.lab.scratch().join("another-disk");
     fs::rename(own, &another_disk).expect("the folder moved");
     symlink(&another_disk, own.with_file_name("-another-folder")).expect("a link");
-    // What the agent leaves when a file is taken from under it: no turn stands in it.
+    // The agent leaves such a file without a turn if its transcript is deleted.
     fs::create_dir(own).expect("the folder again");
     let stub = format!("{{\"type\":\"last-prompt\",\"sessionId\":\"{head}\"}}\n");
     fs::write(&transcript, stub).expect("a stub");
 }
 
-/// The roll from a head is told, and stands in the chain, with the limit as its cause.
+/// Checks that the roll from this head was reported and is in the chain, with the limit as its cause.
 fn check_roll(bridge: &Bridge, id: ConversationId, from: &str, reason: LinkReason, relation: Relation) {
     let links = bridge.chain(id);
     let link = links.last().expect("a head");

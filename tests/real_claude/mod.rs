@@ -1,11 +1,13 @@
-//! The real Claude adapter against a scripted model: alone, for the facts about it that the bridge relies on,
-//! and through the daemon, as an app uses it. The proof is what the model was sent.
+//! Tests with the real Claude adapter and a scripted model. Some run the adapter alone, to check the facts
+//! that the daemon relies on; others use it through the daemon, as an app does. They check what the model
+//! received.
 //!
-//! They install the adapter by npm (about 400 MB, once), so a plain `cargo test` leaves them out. `cargo test
-//! --test real real_claude::smoke:: -- --ignored` runs those that every check runs, and `cargo test --test
-//! real real_claude:: -- --ignored --skip smoke::` all others. Without npm each says why it is skipped.
+//! npm installs the adapter (about 400 MB, once), so a plain `cargo test` skips these tests. `cargo test
+//! --test real real_claude::smoke:: -- --ignored` runs those that belong to every check, and `cargo test
+//! --test real real_claude:: -- --ignored --skip smoke::` all others. Without npm each test prints why it is
+//! skipped.
 
-// The exemption for tests covers test functions only, not what they call.
+// Clippy exempts only test functions, not the functions they call.
 #![allow(clippy::expect_used)]
 
 mod branches;

@@ -1,5 +1,5 @@
-//! Conversations that go to another folder: the model is sent what it would have been sent, and the agent's
-//! own list shows the session where it is now.
+//! Conversations that move to another folder. The model must receive the same as without the move, and the
+//! agent's own list must show the session in the new folder.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::MoveTree;
@@ -20,7 +20,7 @@ use crate::support::signs::Watched;
 
 const LONG: &str = r#"[[tool Bash {"command":"seq 1 20000","description":"count"}]] [[text counted]]"#;
 
-/// The sessions that the agent lists for a folder: what its picker shows there.
+/// The sessions that the agent lists for a folder, as its picker shows them.
 fn listed_in(bridge: &Bridge, folder: &Path) -> Vec<(String, String)> {
     let adapter = bridge.lab.adapter();
     let listed = adapter
@@ -34,8 +34,8 @@ fn listed_in(bridge: &Bridge, folder: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// D1: with a tool's long result beside it, from a session that is open, into a folder whose name is long and
-/// not ASCII.
+/// D1: the session is open and has a long tool result in a separate file; the new folder has a long,
+/// non-ASCII name.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_conversation_goes_on_whole_in_another_folder() {
@@ -66,12 +66,12 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     assert_eq!(bridge.history(id), told);
 
     let turn = bridge.prompted(id, "there now");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!(
         (resumed.fidelity, turn.upstream_id.as_str()),
         (Fidelity::Full, head.as_str())
     );
-    // To the letter, or nothing of it would be in the model's cache.
+    // The text must be identical, or the model's cache would not apply.
     let before = said(&told);
     assert_eq!(
         bridge.lab.model.asked("there now"),
@@ -79,7 +79,7 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     );
     assert_eq!(bridge.lab.transcripts().len(), 1);
 
-    // And back, after a restart: what was said there comes along.
+    // Moves back after a restart, with the turns made in the new folder.
     bridge.stop_daemon();
     bridge.start_daemon();
     bridge.move_to(id, &old).expect("conversation/move");
@@ -93,8 +93,8 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     assert_eq!(bridge.findings(&bridge.head(id)), []);
 }
 
-/// F12, D14: the agent has deleted it before the conversation moves. What is put back, with the long result
-/// beside it, is in the new folder, and stays there over a restart.
+/// F12, D14: the agent has deleted the transcript before the conversation moves. The transcript and the long
+/// result are restored in the new folder, and stay there after a restart.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f12_what_was_deleted_before_a_move_goes_on_whole_in_the_new_folder() {
@@ -117,7 +117,7 @@ fn f12_what_was_deleted_before_a_move_goes_on_whole_in_the_new_folder() {
     let mut expected = said(&told);
     for (text, via) in [("there now", Via::Archive), ("after a restart", Via::Resume)] {
         let turn = bridge.prompted(id, text);
-        let resumed = turn.resumed.expect("it was brought back");
+        let resumed = turn.resumed.expect("a resume");
         assert_eq!(
             (resumed.via, resumed.fidelity, turn.upstream_id.as_str()),
             (via, Fidelity::Full, head.as_str())
@@ -136,8 +136,8 @@ fn f12_what_was_deleted_before_a_move_goes_on_whole_in_the_new_folder() {
 
 const SUBAGENT: &str = r#"[[tool Agent {"description":"look","prompt":"[[text words of the subagent]]","subagent_type":"general-purpose","run_in_background":false}]] [[text looked]]"#;
 
-/// A fork's long results and its subagents stay in the folder of its source: each is whole, whichever of the
-/// two moves.
+/// The long results and subagents of a fork stay in the folder of its source. Both must stay complete,
+/// whichever of them moves.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
@@ -155,7 +155,7 @@ fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
         bridge.move_to(moved, &folder).expect("conversation/move");
         for id in [source, fork] {
             assert_eq!(bridge.findings(&bridge.head(id)), [], "{number}");
-            // With nothing missing.
+            // `bundle` checks that nothing is missing.
             bridge.bundle(id);
         }
         assert_eq!(bridge.history(fork), told);
@@ -165,8 +165,8 @@ fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
     assert_eq!(asked, [&said(&told)[..], &[user("there now")]].concat());
 }
 
-/// D1: a project is renamed; what its own agent lists in the new folder is all that it listed in the old one,
-/// also what was said without the bridge, and the model is sent what it would have been sent.
+/// D1: a project is renamed. The agent must list in the new folder everything that it listed in the old one,
+/// including sessions made without the daemon, and the model must receive the same as before.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge() {
@@ -188,8 +188,8 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
     adapter.stop();
     let told = bridge.history(id);
     let cwd = |folder: &Path| folder.to_str().expect("a path in UTF-8").to_owned();
-    // Its own settings, with a project as its program for the terminal notes one, are left alone. Nothing of it
-    // runs that could write them.
+    // The agent's own settings, in which its terminal program records projects, must stay unchanged. The
+    // session is closed, so no process writes them meanwhile.
     bridge.close(id);
     let settings = bridge.lab.transcript_root().join(".claude.json");
     let read = || -> Value {
@@ -202,7 +202,7 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
 
     let new = bridge.lab.scratch().join("renamed é");
     fs::rename(&old, &new).expect("another name");
-    // Where the lab starts adapters.
+    // The lab starts adapters in this folder.
     fs::create_dir(&old).expect("a folder");
     let (client, from, to) = (bridge.client(), cwd(&old), cwd(&new));
     let moved = bridge.call(async move {
@@ -241,8 +241,8 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
     );
 }
 
-/// D14: what a fork of the agent's own borrows is brought to it when its first turn has ended: it stands when
-/// its source is gone.
+/// D14: the files that a native fork borrows are copied to it when its first turn has ended, so the fork
+/// survives the deletion of its source.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_outlives_its_source() {
@@ -265,10 +265,10 @@ fn what_a_fork_borrows_outlives_its_source() {
     let told = bridge.history(fork);
     let old = bridge.lab.transcript(&bridge.head(source)).expect("a transcript");
     assert_eq!(bridge.delete_with_transcripts(source), []);
-    // The agent removes what lay beside it too.
+    // The agent also deletes the files that belong to the transcript.
     assert!(!old.exists() && !old.with_extension("").exists());
-    // The transcript is the agent's: its text still leads to the source's folder, where the result was. It is
-    // beside the fork now.
+    // The transcript belongs to the agent, so its text still refers to the result in the source's folder. The
+    // daemon has copied the result to the fork's folder.
     let findings = bridge.findings(&bridge.head(fork));
     let missing = findings
         .iter()

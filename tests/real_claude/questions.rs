@@ -9,7 +9,7 @@ use crate::permitted::asked_and_done;
 use crate::support::claude::Account;
 use crate::support::model_server::{What, model, tool_result, tool_use, user};
 
-/// The tool call of a turn that makes a file, which the agent asks about.
+/// The tool call of a turn that creates a file, for which the agent asks permission.
 const MAKES_A_FILE: &str = r#"[[tool Bash {"command":"echo made > made.txt; cat made.txt","description":"make a file"}]] [[text told]]"#;
 
 #[test]
@@ -51,8 +51,8 @@ fn what_is_refused_is_not_done() {
 mod smoke {
     use super::*;
 
-    /// The daemon is killed while a question is open. The next one shows it, and what is answered then
-    /// reaches the model as words, for the agent's own question died with it.
+    /// The daemon is killed while a question is open. The next daemon shows it. The answer reaches the model
+    /// as text, because the agent's own request died with it.
     #[test]
     #[ignore = "installs the real adapter"]
     fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {

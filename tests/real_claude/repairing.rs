@@ -1,4 +1,4 @@
-//! Repaired copies: what the agent makes of them, by what the model is sent.
+//! Repaired copies, and what the model receives when the agent resumes them.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ const WITH_TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet
 
 const WITH_TWO: &str = r#"[[tool Bash {"command":"echo a","description":"a"};;Bash {"command":"echo b","description":"b"}]] [[text done]]"#;
 
-/// Changes the lines of the head's transcript.
+/// Modifies the lines of the head's transcript.
 fn change(bridge: &Bridge, id: ConversationId, change: impl FnOnce(&mut Vec<String>)) {
     let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
     let text = fs::read_to_string(&path).expect("the transcript");
@@ -25,7 +25,7 @@ fn change(bridge: &Bridge, id: ConversationId, change: impl FnOnce(&mut Vec<Stri
     fs::write(&path, text).expect("the transcript");
 }
 
-/// Takes out the record with the result of this output.
+/// Removes the record with the result that has this output.
 fn take_result(lines: &mut Vec<String>, output: &str) {
     let before = lines.len();
     let stdout = format!(r#""stdout":"{output}""#);
@@ -33,15 +33,15 @@ fn take_result(lines: &mut Vec<String>, output: &str) {
     assert_eq!(lines.len() + 1, before, "the result's record");
 }
 
-/// Makes garbage of the record with a reply.
+/// Replaces the beginning of the record of a reply by garbage.
 fn tear_reply(lines: &mut [String], text: &str) {
     let is_reply = |line: &&mut String| line.contains(r#""type":"assistant""#) && line.contains(text);
     let reply = lines.iter_mut().find(is_reply).expect("the reply's record");
     reply.replace_range(1..20, "@");
 }
 
-/// Of a torn record in the middle and a result that is gone the model is sent all that is left, without the
-/// call, which the agent leaves out. The session was open, and is closed before.
+/// The transcript has a torn record in the middle and a missing result. The model must receive everything
+/// else, without the call, which the agent leaves out. The session is open, and the repair closes it first.
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_the_repaired_history() {
@@ -76,7 +76,7 @@ fn the_model_is_sent_the_repaired_history() {
         (link.reason, link.from_upstream_id),
         (LinkReason::Rebuilt, Some(old.as_str().into()))
     );
-    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     let expected = [
         user("number one"),
@@ -92,13 +92,13 @@ fn the_model_is_sent_the_repaired_history() {
     assert_eq!(bridge.found(new.as_str()), left);
 }
 
-/// Calls that the model made at once before it was ended, of which one or all have no result; behind a reply that is torn.
+/// Parallel calls at the end of the transcript, with one or all results missing; an earlier reply is torn.
 #[test]
 #[ignore = "installs the real adapter"]
 fn each_of_several_calls_at_the_end_has_a_result() {
     let bridge = or_skip!(Bridge::start(Account::Key));
     let table: [(&[&str], [&str; 2]); 3] = [
-        // As the agent appends it.
+        // A call with a result comes first, because the agent appends the filled-in one.
         (&["a"], ["b", INTERRUPTED]),
         (&["b"], ["a", INTERRUPTED]),
         (&["a", "b"], [INTERRUPTED, INTERRUPTED]),

@@ -1,7 +1,7 @@
-// What the vendor's own library makes of the transcripts below CLAUDE_CONFIG_DIR, as one JSON object on standard output.
+// Prints what the vendor's own library reads from the transcripts below CLAUDE_CONFIG_DIR, as one JSON object.
 // node sdk.mjs LIBRARY all              -> {sessions, messages: {id: [...]}, subagents: {id: [...]}}
-// node sdk.mjs LIBRARY rename ID TITLE  -> {}, the session has this title
-// node sdk.mjs LIBRARY fork ID UUID     -> {sessionId}, a fork of the session that ends with this record
+// node sdk.mjs LIBRARY rename ID TITLE  -> {}; gives the session this title
+// node sdk.mjs LIBRARY fork ID UUID     -> {sessionId} of a fork up to and including this record
 
 import { pathToFileURL } from "node:url";
 

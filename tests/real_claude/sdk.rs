@@ -1,5 +1,5 @@
-//! The vendor's own library for transcripts (`@anthropic-ai/claude-agent-sdk`), of the version that the
-//! adapter is installed with and is made of: run by Node on a lab's folder, it says what it reads there.
+//! The vendor's own library for transcripts (`@anthropic-ai/claude-agent-sdk`), in the version that the
+//! adapter is built with. Node runs it on a lab's folder, and it prints what it reads there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,28 +9,28 @@ use serde_json::{Value, json};
 use crate::support::claude::ClaudeLab;
 use crate::support::model_server::{What, conversation_of};
 
-/// What the library reads.
+/// Everything that the library reads.
 #[derive(Debug)]
 pub(crate) struct Told(Value);
 
 impl Told {
-    /// Everything that it reads below the lab's folder.
+    /// Reads everything below the lab's folder.
     pub(crate) fn of(lab: &ClaudeLab) -> Told {
         Told(run(lab, &["all"]))
     }
 
-    /// The sessions that it lists.
+    /// The sessions in the library's list.
     pub(crate) fn sessions(&self) -> &[Value] {
         self.0["sessions"].as_array().expect("a list of sessions")
     }
 
-    /// What it lists of a session.
+    /// The entry of a session in the library's list.
     pub(crate) fn session(&self, id: &str) -> &Value {
         let found = self.sessions().iter().find(|session| session["sessionId"] == id);
         found.unwrap_or_else(|| panic!("the library lists no session {id}: {:?}", self.sessions()))
     }
 
-    /// The uuids of the messages that it reads in a session, in its order.
+    /// The uuids of the messages of a session, in the library's order.
     pub(crate) fn message_uuids(&self, id: &str) -> Vec<String> {
         let uuid = |message: &Value| message["uuid"].as_str().expect("a uuid").to_owned();
         self.messages(id).iter().map(uuid).collect()
@@ -40,7 +40,7 @@ impl Told {
         self.0["messages"][id].as_array().expect("messages")
     }
 
-    /// The texts that it reads in a session, each with who said it, trimmed.
+    /// The trimmed texts of a session, each with its role.
     pub(crate) fn texts(&self, id: &str) -> Vec<(String, String)> {
         let said = conversation_of(
             &json!({"messages": self.messages(id).iter().map(|told| &told["message"]).collect::<Vec<_>>()}),
@@ -53,7 +53,7 @@ impl Told {
         texts.collect()
     }
 
-    /// The subagents that it finds in a session.
+    /// The ids of the subagents of a session.
     pub(crate) fn subagents(&self, id: &str) -> Vec<String> {
         let subagents = self.0["subagents"][id].as_array().expect("subagents");
         let name = |agent: &Value| agent.as_str().expect("an id").to_owned();
@@ -61,12 +61,12 @@ impl Told {
     }
 }
 
-/// Gives a session a title, as a person does in the agent's own window.
+/// Gives a session a title, as a user does in the agent's own window.
 pub(crate) fn rename(lab: &ClaudeLab, id: &str, title: &str) {
     run(lab, &["rename", id, title]);
 }
 
-/// Forks a session up to a record, with it, as the library does; the fork's id.
+/// Forks a session with the library, up to and including a record. Returns the id of the fork.
 pub(crate) fn fork(lab: &ClaudeLab, id: &str, record_uuid: &str) -> String {
     let told = run(lab, &["fork", id, record_uuid]);
     told["sessionId"].as_str().expect("an id").to_owned()
@@ -88,7 +88,7 @@ fn run(lab: &ClaudeLab, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON of the library")
 }
 
-/// The library beside the adapter's script,
+/// The path of the library, which is installed next to the adapter's script,
 /// `node_modules/@agentclientprotocol/claude-agent-acp/dist/index.js`.
 fn library(adapter: &Path) -> PathBuf {
     let modules = adapter.ancestors().nth(4).expect("the folder of packages");

@@ -1,4 +1,4 @@
-//! Settings reach the model, and reach it again whenever the session is opened anew.
+//! Settings reach the model, and reach it again each time the session is opened.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::Settings;
@@ -11,7 +11,7 @@ use crate::support::claude::Account;
 
 const SYSTEM_PROMPT: &str = "Answer in Latin.";
 
-/// The agent's name of a model that is not its default.
+/// The agent's name for a model other than its default.
 const MODEL: &str = "haiku";
 
 /// The newest request of a conversation.
@@ -19,19 +19,19 @@ fn newest(bridge: &Bridge) -> Value {
     bridge.lab.model.requests().pop().expect("a request")
 }
 
-/// A turn by which the settings of these tests show: model and system prompt in what the model is sent, the
-/// mode in that a file is written without a question.
+/// Runs a turn that shows all settings of these tests: the model's request contains model and system prompt,
+/// and the mode lets a file be written without a question.
 fn check(bridge: &Bridge, id: ConversationId, text: &str) {
     let file = bridge.lab.project().join(format!("{text}.txt"));
     let input = json!({"file_path": file, "content": "written"});
     bridge.prompted(id, &format!("{text} [[tool Write {input}]]"));
-    assert!(file.exists(), "the mode: {text}");
+    assert!(file.exists(), "wrong mode, the file was not written: {text}");
     let request = newest(bridge);
     let system = request["system"].to_string();
     assert_eq!(
         system.matches(SYSTEM_PROMPT).count(),
         1,
-        "the system prompt: {text}"
+        "the system prompt must be sent once: {text}"
     );
     let model = request["model"].as_str().expect("a model");
     assert!(model.contains(MODEL), "{model}: {text}");
@@ -39,7 +39,7 @@ fn check(bridge: &Bridge, id: ConversationId, text: &str) {
         .events(id)
         .iter()
         .any(|event| matches!(event, Event::InterruptRaised { .. }));
-    assert!(!asked, "the mode: {text}");
+    assert!(!asked, "wrong mode, the agent asked: {text}");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn model_mode_and_system_prompt_hold_after_resumes_and_forks() {
     assert_eq!(
         last_via(&bridge, id),
         Some(Via::Resume),
-        "it was closed and brought back"
+        "the session was not closed and resumed"
     );
 
     let branch = bridge.fork(id, false).conversation.id;

@@ -1,5 +1,5 @@
-//! What is run at every check: the facts that the daemon relies on, and each promise once. Modules named
-//! `smoke` elsewhere belong to it; every other test of the real adapter is run on demand.
+//! The tests that run at every check: the facts that the daemon relies on, and each promise once. Modules
+//! named `smoke` in other folders belong to them; all other tests of real adapters run on demand.
 
 mod compacted;
 mod contract;

@@ -1,4 +1,4 @@
-//! The first minutes with the real adapter: it is on `PATH`, and nothing is configured.
+//! The first use of the real adapter: it is on `PATH`, and nothing is configured.
 
 mod smoke {
     use std::fs::{self, Permissions};
@@ -11,13 +11,13 @@ mod smoke {
     use crate::support::claude::{Account, ClaudeLab};
     use crate::support::model_server::{model, user};
 
-    /// What the chat's prompt begins with.
+    /// The beginning of the chat's input prompt.
     const MARK: &str = "› ";
 
-    /// A user who has installed the adapter and `sessionctl`. The daemon ends with it.
+    /// A user who has installed the adapter and `sessionctl`. Dropping it stops the daemon.
     struct Newcomer {
         lab: ClaudeLab,
-        /// A socket's path is short: not below the lab's folder.
+        /// Not below the lab's folder, because the path of a socket is limited in length.
         home: TempDir,
     }
 
@@ -53,7 +53,7 @@ mod smoke {
             command
         }
 
-        /// What a command that must work prints.
+        /// The output of a command that must succeed.
         fn said(&self, arguments: &[&str]) -> String {
             let mut command = self.sessionctl(arguments);
             let output = command.stdin(Stdio::null()).output().expect("a process");
@@ -79,12 +79,12 @@ mod smoke {
     #[ignore = "installs the real adapter"]
     fn the_first_answer_takes_two_commands() {
         let newcomer = or_skip!(Newcomer::new());
-        // One command, and a prompt in the chat that it opens.
+        // First: one command, and a prompt in the chat that it opens.
         let mut terminal = Terminal::of(100, &newcomer.sessionctl(&[]));
         let begun = terminal.until(MARK);
         assert!(begun.contains("claude in "), "{begun:?}");
         terminal.type_in("[[text At your service]]\r");
-        // The end of the echo of what was typed.
+        // The end of the echo of the typed line.
         terminal.until("\x1b[?2004l");
         terminal.until("At your service");
         terminal.until(MARK);
@@ -92,11 +92,15 @@ mod smoke {
         let (shown, code) = terminal.ended();
         assert_eq!(code, Some(0), "{shown:?}");
 
-        // Two commands.
+        // Second: two commands.
         let id = newcomer.said(&["new"]);
         assert_eq!(newcomer.said(&["send", &id, "hello"]), "ok: hello");
         let asked = newcomer.lab.model.asked("hello");
-        assert_eq!(asked, [user("hello")], "another conversation");
+        assert_eq!(
+            asked,
+            [user("hello")],
+            "the second conversation contains the first"
+        );
         let whole = [
             user("[[text At your service]]"),
             model("At your service"),

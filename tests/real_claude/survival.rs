@@ -1,4 +1,4 @@
-//! What is killed, and what is left: nothing of the processes, everything of the history.
+//! Kills processes, and checks that no process and no part of the history is left behind or lost.
 
 use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::event::Event;
@@ -30,13 +30,16 @@ fn a_killed_adapters_conversation_goes_on_whole() {
     bridge.prompted(id, WITH_TOOL);
     let head = bridge.head(id);
     let family = bridge.agent_processes();
-    assert!(family.len() >= 2, "the adapter and its child: {family:?}");
+    assert!(
+        family.len() >= 2,
+        "the adapter or its child is missing: {family:?}"
+    );
     bridge.adapter().kill();
     assert_gone(&family);
 
     let turn = bridge.prompted(id, "again");
     assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     let expected = [&after_tool()[..], &[user("again")]].concat();
     assert_eq!(bridge.lab.model.asked("again"), expected);
@@ -60,7 +63,7 @@ fn an_adapter_killed_during_a_turn_fails_it_and_the_prompt_is_not_sent_again() {
         Some(FailureKind::AgentDied)
     );
     assert_eq!(bridge.get(id).state, ConversationState::Interrupted);
-    // Its child would go on with the turn by itself.
+    // A surviving child would continue the turn.
     assert_gone(&family);
 
     bridge.prompted(id, "again");
@@ -68,7 +71,7 @@ fn an_adapter_killed_during_a_turn_fails_it_and_the_prompt_is_not_sent_again() {
     assert_eq!(bridge.get(id).state, ConversationState::Idle);
 }
 
-/// The adapter has forgotten a session whose child has ended, and opens it again when it is asked to.
+/// The adapter has forgotten a session whose child process has ended, and opens it again on request.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_whose_child_was_killed_while_it_rested_goes_on_whole() {
@@ -85,7 +88,8 @@ fn a_session_whose_child_was_killed_while_it_rested_goes_on_whole() {
     assert_eq!(bridge.chain(id).len(), 1);
 }
 
-/// The same, told later than a prompt is waited for: an adapter that is busy, or a machine that slept.
+/// The same, but the refusal comes after the daemon has accepted the prompt, as from a busy adapter or after
+/// the machine has slept.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_that_is_refused_late_goes_on_whole_in_the_same_turn() {
@@ -118,7 +122,7 @@ fn a_session_that_is_refused_late_goes_on_whole_in_the_same_turn() {
     assert_eq!(acceptances.count(), 1);
 }
 
-/// Kills what the adapter started, and waits until the adapter knows.
+/// Kills the adapter's children and waits until the adapter has noticed.
 pub(crate) fn kill_children(bridge: &Bridge) {
     let mut children = bridge.agent_processes();
     children.retain(|process| !process.is_adapter());
@@ -131,10 +135,10 @@ pub(crate) fn kill_children(bridge: &Bridge) {
     }
 }
 
-/// The open session was refused, and opened again under its own id.
+/// Checks that the open session was refused and then reopened under the same id.
 fn check_reopened(turn: &TurnResult, head: &str) {
     assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.as_ref().expect("it was brought back");
+    let resumed = turn.resumed.as_ref().expect("a resume");
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     let tried: Vec<(Via, bool)> = resumed
         .attempts
@@ -160,7 +164,7 @@ fn a_daemon_killed_during_a_turn_tells_so_and_goes_on() {
     running.wait().expect_err("the connection was cut");
 
     bridge.start_daemon();
-    // It listens only when the last life is settled.
+    // The daemon listens only after it has settled everything of its previous run.
     assert!(
         bridge.agent_processes().is_empty(),
         "{:?}",
@@ -169,7 +173,7 @@ fn a_daemon_killed_during_a_turn_tells_so_and_goes_on() {
     assert_gone(&family);
     let now = bridge.get(id);
     assert_eq!((now.state, now.live), (ConversationState::Interrupted, false));
-    // Who asks for the turn by its key is told how it ended; nothing is sent again.
+    // The same call gets the end of the turn; nothing is sent again.
     let told = bridge.begin_prompt(id, cut_short, Some("the-prompt")).wait();
     let told = told.expect("the turn's result");
     assert_eq!(told.stop_reason, StopReason::Failed);
@@ -179,10 +183,7 @@ fn a_daemon_killed_during_a_turn_tells_so_and_goes_on() {
     );
 
     let turn = bridge.prompted(id, "again");
-    assert_eq!(
-        turn.resumed.expect("it was brought back").fidelity,
-        Fidelity::Full
-    );
+    assert_eq!(turn.resumed.expect("a resume").fidelity, Fidelity::Full);
     check_cut_short(&bridge.lab.model.asked("again"), &after_tool(), cut_short);
     assert_eq!(bridge.get(id).state, ConversationState::Idle);
     assert_eq!(bridge.chain(id).len(), 1);
@@ -203,7 +204,7 @@ fn a_closed_conversation_gives_the_memory_of_its_agent_back() {
         .collect();
     assert!(!children.is_empty());
     assert_gone(&children);
-    // The other one is not disturbed, and the closed one comes back.
+    // The other conversation stays open, and the closed one can be resumed.
     let live = [id, other].map(|id| bridge.get(id).live);
     assert_eq!(live, [false, true]);
     bridge.prompted(id, "again");
@@ -221,13 +222,13 @@ fn a_deleted_conversations_transcript_does_not_come_back() {
     let mut children = bridge.agent_processes();
     children.retain(|process| !process.is_adapter());
     assert_eq!(bridge.delete_with_transcripts(id), []);
-    // The agent answers before its child has written its last.
+    // The agent answers before its child has written everything.
     assert_gone(&children);
     assert_eq!(bridge.lab.transcript(&head), None);
 }
 
-/// D14: the vendor deletes what is old, with all that lies beside it. A link that was made when the turn
-/// ended is all that is left of it.
+/// D14: the vendor deletes old transcripts with all their files. The only rest is a hard link that the daemon
+/// made when the turn ended.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d14_a_conversation_whose_transcript_was_deleted_goes_on_whole() {
@@ -247,18 +248,19 @@ fn d14_a_conversation_whose_transcript_was_deleted_goes_on_whole() {
         bridge.stop_daemon();
         std::fs::remove_dir_all(bridge.lab.transcript_root().join("projects")).expect("deleted");
         bridge.start_daemon();
-        // What is only read is read from the copy, and not put back for that.
+        // Reading uses the copy and does not restore the transcript.
         assert_eq!((bridge.history(id), bridge.checkpoints(id)), told);
         assert_eq!(bridge.lab.transcript(&head), None);
         let turn = bridge.prompted(id, round);
         assert_eq!(turn.upstream_id.as_str(), head);
-        let resumed = turn.resumed.expect("it was brought back");
+        let resumed = turn.resumed.expect("a resume");
         assert_eq!(
             (resumed.via, resumed.fidelity, resumed.missing_turns),
             (Via::Archive, Fidelity::Full, 0),
             "{resumed:?}"
         );
-        let restored = std::fs::read(bridge.lab.transcript(&head).expect("it is back")).expect("it is read");
+        let restored =
+            std::fs::read(bridge.lab.transcript(&head).expect("the transcript")).expect("the transcript");
         assert!(restored.starts_with(&text));
         let asked = bridge.lab.model.asked(round);
         assert!(asked.starts_with(&expected), "{asked:?}");
@@ -289,7 +291,7 @@ fn a_daemon_stopped_during_a_tool_ends_the_tool() {
         return;
     };
     let id = bridge.conversation(Settings::default());
-    // Neither a plain sleep, which the agent will not wait for, nor one that it would not ask about.
+    // A plain `sleep` would not be awaited by the agent, and some commands run without a question.
     let tool = tool("tail -f /dev/null");
     let running = bridge.begin_prompt(id, &bash(&tool), None);
     bridge.allow_next(id);
@@ -316,13 +318,10 @@ fn what_a_killed_daemon_leaves_is_ended_at_the_next_start() {
     assert_gone(&[tool]);
     assert_gone(&family);
     let turn = bridge.prompted(id, "again");
-    assert_eq!(
-        turn.resumed.expect("it was brought back").fidelity,
-        Fidelity::Full
-    );
+    assert_eq!(turn.resumed.expect("a resume").fidelity, Fidelity::Full);
 }
 
-/// Runs a tool that goes on behind its turn, in a session of its own.
+/// Runs a tool that outlives its turn, in its own process session.
 fn start_lasting_tool(bridge: &Bridge, id: bridge_protocol::ConversationId) -> Process {
     let command = format!(
         "setsid {} >/dev/null 2>&1 </dev/null & echo started",
@@ -339,8 +338,8 @@ pub(crate) fn bash(command: &str) -> String {
     format!("[[tool Bash {input}]]")
 }
 
-/// The history up to the prompt that was cut short, that prompt once, what the agent makes of its unfinished
-/// answer, and the next prompt.
+/// Checks the model's messages: the history before the interrupted prompt, that prompt once, what the agent
+/// makes of its unfinished answer, and the next prompt.
 fn check_cut_short(said: &[Said], before: &[Said], cut_short: &str) {
     assert_eq!(&said[..before.len()], before);
     assert_eq!(said[before.len()], user(cut_short));
@@ -349,7 +348,7 @@ fn check_cut_short(said: &[Said], before: &[Said], cut_short: &str) {
     assert!(between.iter().all(is_filler), "{between:?}");
 }
 
-/// What the agent keeps of an unfinished answer, or puts in its place.
+/// Whether this is what the agent keeps of an unfinished answer, or inserts in its place.
 pub(crate) fn is_filler(said: &Said) -> bool {
     let What::Text(text) = &said.what else {
         return false;

@@ -1,5 +1,5 @@
-//! Transcripts that the real agent wrote, through the daemon and without it: what is listed, read and found
-//! wrong agrees with what the model was sent and with what the vendor's own library reads.
+//! Transcripts written by the real agent, through the daemon and without it. Lists, histories and findings
+//! must agree with what the model received and with what the vendor's own library reads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,13 +99,13 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
     assert_eq!(session["firstPrompt"], listed.title.as_str());
     assert_eq!(session["cwd"], listed.cwd.as_str());
     assert_eq!(session["fileSize"], listed.bytes);
-    // The library tells when the file was changed, which is after its last record was made, by a clock that
-    // goes in steps.
+    // The library reports the modification time of the file, which is later than its last record. The file
+    // system's clock has a coarse resolution.
     let changed = session["lastModified"].as_i64().expect("a time");
     let last = listed.updated_at.as_millisecond();
     assert!(last <= changed + 2_000, "{last} {changed}");
     let records = fs::read_to_string(&listed.path).expect("the transcript");
-    // With the milliseconds in full, as the agent writes them.
+    // With all three digits of the milliseconds, as the agent writes them.
     let newest = format!("\"timestamp\":\"{:.3}\"", listed.updated_at);
     assert!(records.contains(&newest), "{newest} is not in {records}");
     assert_eq!(listed.turns, Some(expected.len() as u64));
@@ -115,12 +115,12 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
     );
     assert_eq!(bridge.listed().len(), told.sessions().len());
 
-    // What it wrote beside the transcript.
+    // The other files that the agent wrote for the session.
     let beside = PathBuf::from(&listed.path).with_extension("");
     let results = files_in(&beside.join("tool-results"));
     assert_eq!(results.len(), 1, "{results:?}");
     let [subagent] = &told.subagents(&head)[..] else {
-        panic!("one subagent: {told:?}")
+        panic!("not exactly one subagent: {told:?}")
     };
     let words = beside.join(format!("subagents/agent-{subagent}.jsonl"));
     for (file, named) in [
@@ -141,7 +141,7 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
     assert_eq!(bridge.findings(&head), []);
 }
 
-/// Also after the agent compacted because the model would not take more, which keeps some of the last
+/// Includes a compaction because the model refused the length; the agent then keeps some of the last
 /// messages.
 #[test]
 #[ignore = "installs the real adapter"]
@@ -196,7 +196,8 @@ fn what_was_compacted_away_stays_readable() {
         ]
     );
 
-    // The model has what stands behind the last summary, and right behind it what that says that it kept.
+    // The model receives the messages after the last summary, and directly after the summary the message that
+    // it says it kept.
     let last = *summaries.last().expect("a summary");
     let (before, behind) = history.split_at(last);
     let mut expected = said(behind);
@@ -206,13 +207,13 @@ fn what_was_compacted_away_stays_readable() {
     assert_eq!(asked, expected);
     assert_eq!(said(before).last(), Some(&model("ok: in between")));
 
-    // So does the library.
+    // The library reads the same.
     let mut told = Told::of(&bridge.lab).message_uuids(&head);
     assert_eq!(told.remove(1), uuid_of(before.last().expect("a message")));
     assert_eq!(of_library(behind), told);
 
-    // What is told to be loaded is what the model is sent before the next prompt: each message is one block
-    // here.
+    // The reported number of loaded messages is what the model receives before the next prompt; here each
+    // message is one block.
     let loaded = bridge.loaded_for(id, "loaded");
     let sent = bridge.lab.model.asked("loaded").len() as u64 - 1;
     assert_eq!(loaded, (5, sent));
@@ -235,7 +236,7 @@ fn forks_and_cleared_sessions_are_listed_and_read_each_as_its_own() {
     let told = Told::of(&bridge.lab);
     assert_eq!(bridge.listed().len(), 3);
     assert_eq!(told.sessions().len(), 3, "{:?}", told.sessions());
-    // The agent gives a fork a title of its own.
+    // The agent gives a fork its own title.
     for (upstream_id, title, owner, origin) in [
         (&source, "first words", id, None),
         (&forked, "first words (fork)", branch, Some(&source)),
@@ -264,8 +265,8 @@ fn forks_and_cleared_sessions_are_listed_and_read_each_as_its_own() {
     ] {
         let history = bridge.history(conversation);
         let mut asked = bridge.lab.model.asked(last);
-        // What a command of the agent's own put out is a mark of the agent's, no message; `/clear` puts out
-        // nothing.
+        // The output of the agent's own commands is marked as the agent's and not as a message; the output of
+        // `/clear` is empty.
         asked.retain(|said| *said != user("<local-command-stdout></local-command-stdout>"));
         asked.push(model(&format!("ok: {last}")));
         assert_eq!(said(&history), asked);
@@ -276,7 +277,7 @@ fn forks_and_cleared_sessions_are_listed_and_read_each_as_its_own() {
     assert_eq!(origins, [true, true, false]);
 }
 
-/// Made by the bare adapter, as an editor does: the daemon has no part in it.
+/// The bare adapter makes the sessions, as an editor would, without the daemon.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
@@ -331,7 +332,7 @@ fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
     }
 }
 
-/// Made by the bare adapter, and nobody went on with what was forked.
+/// The bare adapter makes the sessions, and the forked ones were not continued.
 #[test]
 #[ignore = "installs the real adapter"]
 fn forks_of_forks_are_adopted_each_by_itself() {
@@ -348,8 +349,8 @@ fn forks_of_forks_are_adopted_each_by_itself() {
     );
 }
 
-/// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what
-/// is read of it is what the model is sent.
+/// Transcripts in the fixtures that several versions have written. The current agent must continue each, and
+/// the daemon must read what the model receives.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_other_versions_wrote_goes_on_whole() {
@@ -371,7 +372,7 @@ fn what_other_versions_wrote_goes_on_whole() {
         let adopted = bridge.adopt_into(&id, Some(&folder)).expect("conversation/adopt");
         assert_eq!(adopted.cwd, folder.to_str().expect("a path in UTF-8"));
         let history = bridge.history(adopted.id);
-        // What was compacted away is told, and no longer sent.
+        // Compacted messages are in the history, but no longer sent.
         let summary = history
             .iter()
             .rposition(|message| message.kind == Some(MessageKind::Summary));
@@ -389,9 +390,9 @@ fn what_other_versions_wrote_goes_on_whole() {
     }
 }
 
-/// What of a history does not depend on the version that goes on with it: today's tool for subagents has
-/// another name, thoughts of other models are the agent's own to drop, and what it says in a person's name
-/// comes in a frame of its own.
+/// Removes from a history what depends on the version that continues it: the tool for subagents has another
+/// name, the agent may drop thoughts of other models, and it formats its own messages in the user's name
+/// differently.
 fn as_of_today(mut said: Vec<Said>) -> Vec<Said> {
     said.retain(|said| match &said.what {
         What::Thinking(_) => false,
@@ -406,7 +407,7 @@ fn as_of_today(mut said: Vec<Said>) -> Vec<Said> {
     said
 }
 
-/// The texts of a history, each with who said it; those in place of replies too.
+/// The texts of a history with their roles, including texts in place of replies.
 fn texts(history: &[Message]) -> Vec<(String, String)> {
     let parts = history
         .iter()
@@ -419,7 +420,7 @@ fn texts(history: &[Message]) -> Vec<(String, String)> {
     texts.collect()
 }
 
-/// The uuids of the messages that the library tells too: it leaves out a remark that the agent makes to the
+/// The uuids of the messages that the library also reads. It leaves out a note that the agent adds for the
 /// model.
 fn of_library(history: &[Message]) -> Vec<String> {
     let is_remark = |message: &&Message| {

@@ -1,4 +1,4 @@
-//! Turns and what is told of them.
+//! Turns, and the events about them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ fn a_turn_with_a_tool_and_a_thought_is_told_and_is_history_for_the_next() {
     bridge.prompted(id, "and now");
 
     let mut said = bridge.lab.model.asked("and now");
-    // A thought is the model's own to keep or drop; where it is kept it is whole.
+    // The model may drop or keep its thoughts; a kept thought must be complete.
     said.retain(|said| said.what != What::Thinking("a long thought".into()));
     let expected = [
         user(WITH_TOOL),
@@ -62,7 +62,7 @@ fn a_turn_with_a_tool_and_a_thought_is_told_and_is_history_for_the_next() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn updates_arrive_byte_for_byte() {
-    // What the adapter writes goes through `tee`, so that both ends of the daemon can be compared.
+    // The adapter's output passes through `tee`, so that it can be compared with what the daemon sends.
     let mut copy = PathBuf::new();
     let bridge = Bridge::start_changed(Account::Key, |entry| {
         copy = entry.transcripts.with_file_name("adapter-output");
@@ -92,14 +92,14 @@ fn updates_arrive_byte_for_byte() {
         })
         .collect();
     assert!(heard.len() > 5, "{heard:?}");
-    // In order, each once; what the adapter said before the session was announced or after the turn's end may
-    // be missing at the ends.
+    // Every update must appear once and in order. Updates before the session was announced or after the end
+    // of the turn may be missing.
     let mut rest = lines.iter();
     for update in &heard {
         let ending = format!(r#""update":{update}}}}}"#);
         assert!(
             rest.any(|line| line.ends_with(&ending) || line.contains(&format!(r#""update":{update},"#))),
-            "not as the adapter wrote it: {update}"
+            "the adapter did not write this update: {update}"
         );
     }
 }
@@ -157,7 +157,8 @@ fn the_agents_own_clear_is_seen_as_a_roll() {
     bridge.prompted(id, "before");
     let cleared = bridge.head(id);
     bridge.prompted(id, "/clear");
-    // The command begins the new file. It is no turn of it, and none is missing, nor when it is brought back.
+    // The command is in the new file. It does not count as a turn, and no turn may be missing, also after a
+    // resume.
     let commands = bridge.history(id);
     assert!(
         commands
@@ -206,7 +207,7 @@ fn the_agents_own_clear_is_seen_as_a_roll() {
         bridge.lab.transcripts()
     );
 
-    // Brought back, it goes on behind the clear.
+    // After a resume the conversation continues after the clear.
     bridge.close(id);
     let turn = bridge.prompt_at_least(id, "resumed", Fidelity::Full);
     assert_eq!(turn.expect("a turn").upstream_id.as_str(), head);
@@ -217,7 +218,7 @@ fn the_agents_own_clear_is_seen_as_a_roll() {
     );
 }
 
-/// What was told of one turn: the kinds of its events, and of its updates.
+/// The kinds of the events and updates of one turn.
 fn told_of_turn(events: &[Event], turn: &str) -> Vec<String> {
     let told = events.iter().filter_map(|event| match event {
         Event::PromptAccepted { turn_id, .. } if turn_id.as_str() == turn => Some(event.kind().to_owned()),

@@ -1,4 +1,4 @@
-//! What is told of the real agent's transcripts while it writes them.
+//! Events about the real agent's transcripts while it writes them.
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
@@ -12,10 +12,10 @@ use crate::support::claude::Account;
 
 const TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text done]]"#;
 
-/// Messages with words before a call, one after the other, as the other writer has them.
+/// Messages with text before a tool call, one after the other, as the other writer produces them.
 const THERE: &str = r#"there [[tool Bash {"command":"echo 1","description":"count"}]] [[tool Bash {"command":"echo 2","description":"count"}]] [[text done]]"#;
 
-/// No turn is told before its end: what was told last holds the whole reply.
+/// No turn may be reported before its end: the last report must contain the whole reply.
 #[test]
 #[ignore = "installs the real adapter"]
 fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
@@ -54,11 +54,11 @@ fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
     assert_eq!(
         saved,
         bridge.checkpoints(id),
-        "as they are told when they are asked for"
+        "the events differ from conversation/checkpoints"
     );
     assert_eq!(bridge.foreign_writers(id), 0);
 
-    // Another life of the daemon tells nothing of before.
+    // After a restart the daemon reports only new turns.
     bridge.stop_daemon();
     bridge.start_daemon();
     bridge.prompted(id, "in the next life");
@@ -111,7 +111,7 @@ fn compactions_clears_and_branches_are_no_foreign_writing() {
     );
 }
 
-/// The bare adapter, as an editor runs it, goes on with a session that is open here.
+/// The bare adapter, run as by an editor, continues a session that is open in the daemon.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_second_writer_is_noticed_and_its_turn_is_saved() {
@@ -123,7 +123,11 @@ fn a_second_writer_is_noticed_and_its_turn_is_saved() {
     let other = bridge.lab.adapter();
     let opening = json!({"sessionId": head, "cwd": bridge.lab.project(), "mcpServers": []});
     other.call("session/resume", opening).expect("session/resume");
-    assert_eq!(bridge.foreign_writers(id), 0, "opening it is no writing");
+    assert_eq!(
+        bridge.foreign_writers(id),
+        0,
+        "opening the session was reported as a write"
+    );
     other.prompt(&head, THERE).expect("session/prompt");
     let told = bridge.wait_event("the other writer", |event| match &event.event {
         Event::ForeignWriter { upstream_id } if event.conversation_id == id => Some(upstream_id.clone()),
@@ -133,8 +137,11 @@ fn a_second_writer_is_noticed_and_its_turn_is_saved() {
     let saved = bridge.saved_until(id, THERE);
     assert_eq!(prompts(&saved), ["here", THERE]);
     assert_eq!(bridge.foreign_writers(id), 1);
-    // Its messages begin with words, each a record of its own before the call's.
-    assert_eq!(saved[1].reply, "calling\n\ncalling\n\ndone", "not before its end");
+    // Its messages begin with text, which is a record of its own before the call.
+    assert_eq!(
+        saved[1].reply, "calling\n\ncalling\n\ndone",
+        "the turn was reported before its end"
+    );
     let events = bridge.events(id);
     let kinds = events.iter().map(Event::kind);
     let order: Vec<&str> = kinds

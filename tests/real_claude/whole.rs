@@ -1,7 +1,6 @@
-//! A conversation with everything that one can hold: tools that ran side by side, thinking, a subagent, a
-//! compaction, turns that failed and that were interrupted. Wherever one goes back to in it, and however it
-//! is brought back, the model is sent what it would have been sent there, to the letter: so that what its
-//! server has kept of the conversation serves still.
+//! A conversation with everything that a conversation can contain: parallel tools, thinking, a subagent, a
+//! compaction, failed turns and interrupted turns. Wherever it is branched and however it is resumed, the
+//! model must receive exactly what it would have received there, so that the server's cache still applies.
 
 mod deleted;
 mod moved;
@@ -37,7 +36,7 @@ const INTERRUPTED: &str = "interrupted [[slow 300 0.1]]";
 
 const BEHIND_COMPACTION: &str = "behind the compaction";
 
-/// The prompts of [`whole`], but for what was asked of the agent itself, and the last.
+/// The prompts of [`whole`], without the commands for the agent itself and without the last prompt.
 const PROMPTS: [&str; 6] = [
     "first",
     PARALLEL,
@@ -49,7 +48,7 @@ const PROMPTS: [&str; 6] = [
 
 const LAST: &str = "at the end";
 
-/// Has the conversation.
+/// Runs the whole conversation.
 fn whole(bridge: &Bridge) -> ConversationId {
     let id = bridge.conversation(Settings::default());
     for prompt in ["first", PARALLEL, "/compact", BEHIND_COMPACTION, SUBAGENT] {
@@ -62,19 +61,19 @@ fn whole(bridge: &Bridge) -> ConversationId {
     assert!(bridge.cancel(id));
     let turn = running.wait().expect("a turn");
     assert_eq!(turn.stop_reason, StopReason::Cancelled);
-    // Behind a mark of interruption the agent fills in a reply when it resumes, and a branch is always
-    // resumed.
+    // After an interruption the agent inserts a reply when it resumes. A branch is always resumed, so the
+    // source is resumed too.
     bridge.close(id);
     bridge.prompted(id, LAST);
     id
 }
 
-/// The first request of a prompt's turn.
+/// The first request in the turn of a prompt.
 fn asked(bridge: &Bridge, prompt: &str) -> Prefix {
     Prefix::of(&bridge.lab.model.first_asked(prompt))
 }
 
-// Against D2.
+// D2: the edits replace earlier prompts.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
@@ -88,8 +87,8 @@ fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
     assert!(fs::read(&source).expect("the source").starts_with(&before));
 }
 
-/// The place before a compaction, which a message and the checkpoint that was told then name, has what was
-/// compacted later.
+/// A branch before a compaction must contain what was compacted later. The place is named by a message, and
+/// by the checkpoint that was reported before the compaction.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_before_a_compaction_stands_what_was_compacted() {
@@ -100,7 +99,7 @@ fn d7_before_a_compaction_stands_what_was_compacted() {
     let told = bridge.saved_until(id, PARALLEL).pop().expect("a checkpoint");
     bridge.prompted(id, "/compact");
     bridge.prompted(id, BEHIND_COMPACTION);
-    // The turn's end is now behind the compaction, which nobody's prompt began.
+    // The end of this turn is now after the compaction, which no prompt has started.
     let now = bridge.checkpoints(id);
     assert_ne!(now[1].id, told.id);
     let history = bridge.history(id);
@@ -128,7 +127,7 @@ fn d7_before_a_compaction_stands_what_was_compacted() {
         let asked = bridge.lab.model.asked(text);
         assert_eq!(asked, [&expected[..], &[user(text)]].concat());
     }
-    // Compacted, as its own source.
+    // This branch is compacted like its source.
     let fork = bridge
         .fork_at(id, false, Some(now[1].id.as_str().to_owned()))
         .expect("conversation/fork");
@@ -141,7 +140,8 @@ fn d7_before_a_compaction_stands_what_was_compacted() {
     );
 }
 
-/// The vendor's own library makes forks up to a record too: with them the model is sent the same history.
+/// The vendor's own library can also fork up to a record; with its forks the model must receive the same
+/// history.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_the_vendors_own_forks_have_the_same_history() {
@@ -167,7 +167,7 @@ fn d7_the_vendors_own_forks_have_the_same_history() {
     }
 }
 
-/// One after the other of one conversation, each with all that was sent before it.
+/// Does everything to one conversation in sequence; each request must begin with the whole previous one.
 #[test]
 #[ignore = "installs the real adapter"]
 fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
@@ -178,7 +178,7 @@ fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
     let head = bridge.head(id);
     let last = goes_through(&mut bridge, id);
 
-    // Deleted with all that stands beside it, and restored from what was kept.
+    // Deletes the transcript with all its files, and restores it from the copy.
     bridge.close(id);
     bridge.keep(id);
     let path = bridge.lab.transcript(&head).expect("the transcript");
@@ -188,7 +188,7 @@ fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
     goes_on(&bridge, id, [last, "restored"], Via::Archive);
     let restored = bridge.lab.transcript(&head).expect("the transcript");
     assert!(fs::read(restored).expect("the transcript").starts_with(&kept));
-    // And a branch of it is whole.
+    // A branch of the restored session must be complete too.
     let place = bridge.checkpoints(id)[3].id.as_str().to_owned();
     let branch = bridge.fork_at(id, false, Some(place)).expect("conversation/fork");
     bridge.prompted(branch.conversation.id, "on a branch of it");
@@ -198,7 +198,7 @@ fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
     );
 }
 
-/// The prompts that hold a picture in the newest request of a prompt, by their text.
+/// The texts of the prompts that contain a picture, in the newest request of a prompt.
 fn pictured(bridge: &Bridge, text: &str) -> Vec<What> {
     let asked = bridge.lab.model.asked(text);
     let pictures = asked
@@ -207,7 +207,7 @@ fn pictured(bridge: &Bridge, text: &str) -> Vec<What> {
     pictures.map(|pair| pair[1].what.clone()).collect()
 }
 
-/// Pictures come and go with the prompts that hold them; the turn behind has a tool.
+/// Pictures are added and removed with the prompts that contain them. The next turn has a tool.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
@@ -244,7 +244,7 @@ fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     assert!(sent.contains(PNG), "{sent}");
     bridge.prompted(id, "what was it");
     assert_eq!(pictured(&bridge, "what was it"), [text("look at this")]);
-    // Also behind it, on a branch.
+    // The same for a later prompt, in a branch that already has a picture.
     edit(
         2,
         with_picture("and this [[tool Bash {\"command\":\"echo seen\",\"description\":\"d\"}]]"),

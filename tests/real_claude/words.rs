@@ -1,6 +1,6 @@
-//! What the agent's terminal window and editors write, which over ACP never arises: made by hand, it is
-//! listed as the vendor's own library lists it, and what the model is asked with in a person's name is a
-//! turn.
+//! Transcripts that only the agent's terminal program and editors write, never ACP; the test writes them
+//! itself. The daemon's titles must equal those of the vendor's own library, and each prompt in the user's
+//! name must count as a turn.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::reading::said;
 use crate::support::claude::Account;
 use crate::support::model_server::user;
 
-/// Writes a transcript of these records, one the parent of the next, and returns its id.
+/// Writes a transcript of these records, each the parent of the next, and returns its id.
 fn written(bridge: &Bridge, number: usize, records: &[Value]) -> String {
     let id = format!("00000000-0000-4000-8000-{number:012x}");
     let uuid = |place: usize| format!("00000000-0000-4000-9000-{number:06x}{place:06x}");
@@ -129,8 +129,8 @@ fn a_transcript_is_called_what_the_vendors_library_calls_it() {
     }
 }
 
-/// Nothing of a file without `origin` is kept from the model, and what the agent wrote itself is no turn of
-/// its own.
+/// In a file without `origin`, the model must receive every record, and what the agent wrote itself must not
+/// count as a turn.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_an_agent_or_an_editor_wrote_is_read_and_is_no_turn() {

@@ -1,5 +1,5 @@
-//! Sessions in the worktrees of a git repository, of which the agent takes transcripts too: a resume goes on with the
-//! transcript that we read, whichever worktree has others.
+//! Sessions in the worktrees of a git repository. The agent also finds transcripts of other worktrees. A
+//! resume must continue the transcript that the daemon reads, whichever worktrees have others.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use super::bridge::Bridge;
 use crate::support::claude::{Account, project_folder};
 use crate::support::model_server::user;
 
-/// Runs git in a folder; false where there is none, and the agent has none either.
+/// Runs git in a folder. Returns false if git is not installed; then the agent does not have it either.
 fn git(folder: &Path, arguments: &[&str]) -> bool {
     let who = ["-c", "user.name=u", "-c", "user.email=u@example.com"];
     let mut command = Command::new("git");
@@ -29,21 +29,21 @@ fn git(folder: &Path, arguments: &[&str]) -> bool {
     }
 }
 
-/// Where copies lie, where the session is resumed, and which copy the agent is asked for. `project` is the main
-/// worktree, `outside` is no part of the repository.
+/// The folders with copies of a transcript, the folder in which the session is resumed, and the copy that the
+/// agent must find. `project` is the main worktree, `outside` is not in the repository.
 const CASES: [(&[&str], &str, Option<&str>); 6] = [
-    // The only one is found wherever it is.
+    // A single copy is found wherever it is.
     (&["a"], "project", Some("a")),
     (&["a"], "outside", Some("a")),
-    // That of the cwd itself.
+    // The copy in the working directory itself is used.
     (&["a", "b"], "b", Some("b")),
-    // Of several others none, also where the agent would take one.
+    // None of several copies in other folders is used, even if the agent would use one.
     (&["outside", "b"], "project", None),
     (&["b", "project"], "a", None),
     (&["a", "b"], "outside", None),
 ];
 
-/// A resume takes what we read, in whichever worktree it lies.
+/// A resume must use the transcript that the daemon reads, in whichever worktree it is.
 #[test]
 #[ignore = "installs the real adapter"]
 fn of_copies_in_worktrees_a_resume_goes_on_with_the_one_that_we_read() {
@@ -70,7 +70,7 @@ fn of_copies_in_worktrees_a_resume_goes_on_with_the_one_that_we_read() {
     let own = lab.transcript(&session).expect("a transcript");
     let text = fs::read_to_string(&own).expect("the transcript");
     fs::remove_file(own).expect("the transcript");
-    // Copies of the transcript, under a new id, each of which says where it lies.
+    // Copies the transcript under a new id; the text of each copy names its folder.
     let copied_to = |places: &[&str]| {
         let id = uuid::Uuid::new_v4().to_string();
         for place in places {
@@ -96,7 +96,7 @@ fn of_copies_in_worktrees_a_resume_goes_on_with_the_one_that_we_read() {
         let resumed = bridge.prompted(adopted, &asked).resumed.expect(&what);
         assert!(lab.model.asked(&asked).contains(&user(&read)), "{what}");
         match taken {
-            // The agent found it where it lies.
+            // The agent found the copy itself.
             Some(taken) => {
                 assert_eq!(
                     (resumed.via, read),
@@ -109,7 +109,7 @@ fn of_copies_in_worktrees_a_resume_goes_on_with_the_one_that_we_read() {
         }
     }
 
-    // The session ran in the main worktree, and lies in that of another.
+    // The session ran in the main worktree, but its transcript is in the folder of another.
     let adopted = bridge
         .adopt(&copied_to(&["outside", "b"]))
         .expect("conversation/adopt");

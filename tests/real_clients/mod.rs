@@ -1,5 +1,5 @@
-//! Published clients of the Agent Client Protocol, unmodified, in front of `sessionctl acp`: what an editor does with an agent,
-//! they do with the daemon.
+//! Published clients of the Agent Client Protocol, unmodified, connected to `sessionctl acp`: they use the
+//! daemon as an editor uses an agent.
 
 #![allow(clippy::print_stderr, reason = "a test says why it is skipped")]
 
@@ -30,7 +30,7 @@ use self::ClientLab as Home;
 use crate::bridge_of::{Bridge, Lab};
 use crate::support::npm::{self, Clients, Skip};
 
-/// How long a client may run. One that waits for something that never comes is killed.
+/// How long a client may run. A client that waits forever is killed after this time.
 const CLIENT_LIMIT: Duration = Duration::from_secs(180);
 
 /// How long an editor waits for a message.
@@ -38,21 +38,21 @@ const DEADLINE: Duration = CLIENT_LIMIT;
 
 const SESSIONCTL: &str = env!("CARGO_BIN_EXE_sessionctl");
 
-/// Where clients run: the home of a user, a project, and the agent behind the daemon.
+/// The surroundings of the clients: a user's home, a project, and the agent behind the daemon.
 struct ClientLab {
     clients: Clients,
     home: PathBuf,
     project: PathBuf,
     agent: &'static str,
-    /// The home, if it is this lab's own. The daemon in it is started by the first client, and ends with this.
+    /// The home, if this lab owns it. The first client starts the daemon in it, and dropping this stops it.
     own: Option<TempDir>,
 }
 
 impl ClientLab {
-    /// With the agent that is built in. None, with the reason printed, when the clients cannot be had.
+    /// Uses the built-in agent. Returns `None` and prints the reason if the clients cannot be installed.
     fn new() -> Option<Self> {
         let clients = clients()?;
-        // A socket's path is short: not below a test's own, possibly long, folder.
+        // Not below a test's folder, because the path of a socket is limited in length.
         let own = tempfile::Builder::new().prefix("sc").tempdir().expect("a home");
         let home = own.path().canonicalize().expect("the home");
         let project = home.join("project");
@@ -66,7 +66,7 @@ impl ClientLab {
         })
     }
 
-    /// With the daemon and the adapter of a bridge.
+    /// Uses the daemon and the adapter of a bridge.
     fn of<L: Lab>(bridge: &Bridge<L>) -> Option<Self> {
         Some(Self {
             clients: clients()?,
@@ -85,14 +85,14 @@ impl ClientLab {
         text(&self.project)
     }
 
-    /// The command that stands in an editor's configuration in place of an agent's.
+    /// The command in the configuration of an editor, in place of an agent's command.
     fn command(&self) -> Vec<String> {
         let home = text(&self.home);
         let words = [SESSIONCTL, "--home", &home, "acp", "--agent", self.agent];
         words.map(str::to_owned).into()
     }
 
-    /// What `sessionctl` prints with `--json`.
+    /// The output of `sessionctl --json` with these arguments.
     fn sessionctl(&self, arguments: &[&str]) -> Value {
         let home = text(&self.home);
         let mut all = vec!["--home", &home, "--json"];
@@ -101,7 +101,7 @@ impl ClientLab {
         serde_json::from_str(&printed).expect("JSON")
     }
 
-    /// A program of this user in the project.
+    /// The command of a program that this user runs in the project.
     fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let node = self.clients.node.parent().expect("the folder of node").display();
         let mut command = Command::new(program);
@@ -115,7 +115,7 @@ impl ClientLab {
         command
     }
 
-    /// Runs a program of this user in the project, to its end.
+    /// Runs a program as this user in the project until it ends.
     fn run(&self, program: &Path, arguments: &[impl AsRef<OsStr>]) -> Output {
         let child = self
             .program(program)
@@ -139,7 +139,7 @@ impl ClientLab {
 impl Drop for ClientLab {
     fn drop(&mut self) {
         if self.own.is_some() {
-            // No client that failed leaves a daemon behind.
+            // A failed client may have left the daemon running.
             self.run(Path::new(SESSIONCTL), &["--home", &text(&self.home), "stop"]);
         }
     }
@@ -149,7 +149,8 @@ fn text(path: &Path) -> String {
     path.to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// What a program printed that succeeded, and that had nothing to complain about: some editors show that as an error.
+/// The output of a program, which must succeed and print nothing to stderr, because some editors show that as
+/// an error.
 fn said(output: &Output) -> String {
     let [printed, complaints] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     assert!(

@@ -1,7 +1,7 @@
-// Checks what an agent sent against the protocol's own schema:
+// Checks the messages of an agent against the protocol's own schema:
 // node schema.mjs AJV FOLDER MESSAGES
-// FOLDER has the schemas. MESSAGES is a file, one message a line: {"method": …, "message": …}, the method of an answer is that of
-// its request. Prints what does not fit.
+// FOLDER contains the schemas. MESSAGES is a file with one message per line: {"method": …, "message": …}. The method of
+// a response is that of its request. Prints the messages that do not fit the schema.
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -9,7 +9,7 @@ import { pathToFileURL } from "node:url";
 const [library, folder, messages] = process.argv.slice(2);
 const { default: Ajv } = await import(pathToFileURL(library).href);
 
-// The unstable schema is asked only about what the stable one does not have.
+// The unstable schema is used only for methods that the stable one lacks.
 const schemas = ["schema.json", "schema.unstable.json"].map((name) => {
   const document = JSON.parse(readFileSync(`${folder}/${name}`, "utf8"));
   const ajv = new Ajv({ strict: false, validateFormats: false }).addSchema(document, "acp");
@@ -26,7 +26,7 @@ function misfit(method, kind, value) {
       return validate(value) ? undefined : `${name}: ${ajv.errorsText(validate.errors).slice(0, 2000)}`;
     }
   }
-  // It is not in the protocol any more; agents still have it.
+  // The protocol no longer has this method, but agents still do.
   return method === "session/set_model" ? undefined : `no ${kind} of ${method}`;
 }
 

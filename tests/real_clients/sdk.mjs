@@ -1,6 +1,6 @@
 // The official TypeScript SDK between an editor and an agent: node sdk.mjs LIBRARY COMMAND...
-// Each line of JSON-RPC on standard input becomes a call of the SDK. What the SDK makes of the agent's answers, updates and
-// requests goes to standard output in the same form. Ends with the code of COMMAND.
+// Each line of JSON-RPC on stdin becomes a call of the SDK. The agent's answers, updates and requests, as the SDK
+// returns them, go to stdout in the same form. Exits with the code of COMMAND.
 
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -38,12 +38,12 @@ const served = client.connectWith(stream, async (agent) => {
     } else {
       agent.request(method, params).then(
         (result) => send({ id, result }),
-        // Without a code, the connection was lost.
+        // An error without a code means that the connection was lost.
         ({ code, message, data }) => code && send({ id, error: { code, message, data } }),
       );
     }
   }
 });
-// An agent that ends first is an error here; its code says more.
+// If the agent ends first, this is an error; the agent's exit code says more.
 await served.catch(() => {});
 child.stdin.end();

@@ -1,7 +1,7 @@
 """The official Python SDK between an editor and an agent: python sdk.py COMMAND...
 
-Each line of JSON-RPC on standard input becomes a call of the SDK. What the SDK makes of the agent's answers, updates and
-requests goes to standard output in the same form. Ends with the code of COMMAND.
+Each line of JSON-RPC on stdin becomes a call of the SDK. The agent's answers, updates and requests, as the SDK returns
+them, go to stdout in the same form. Exits with the code of COMMAND.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-//! Editors on the official SDKs: programs that pass on what an [`Editor`] sends and receives, through an SDK.
+//! Editors on the official SDKs: programs that pass the messages of an [`Editor`] through an SDK.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use super::editor::Editor;
 use super::{ClientLab, text};
 
-/// The programs that are no modules of this one.
+/// The folder of the programs that are not Rust modules.
 pub(super) const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real_clients");
 
-/// Where the SDKs are installed.
+/// The folder in which the SDKs are installed.
 const INSTALLED: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// An official SDK.
 pub(super) struct Sdk {
-    /// Its program, without the command of the agent. None, with the reason printed, if it cannot be had.
+    /// Returns the command of the program, without the agent's command, or `None` if it cannot be installed.
     program: fn(&ClientLab) -> Option<Command>,
-    /// Whether it has `session/delete`.
+    /// Whether the SDK has `session/delete`.
     pub(super) deletes: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) const RUST: Sdk = Sdk {
 };
 
 impl Sdk {
-    /// An editor on it in front of `sessionctl acp`, and what the agent answers about itself.
+    /// Starts an editor on this SDK connected to `sessionctl acp`. Also returns the result of `initialize`.
     pub(super) fn editor(&self, lab: &ClientLab, capabilities: &Value) -> Option<(Editor, Value)> {
         let mut command = (self.program)(lab)?;
         let params = json!({"clientCapabilities": capabilities});
@@ -68,7 +68,7 @@ fn python(lab: &ClientLab) -> Option<Command> {
 fn rust(lab: &ClientLab) -> Option<Command> {
     let built = Path::new(INSTALLED).join("rust-sdk");
     let manifest = Path::new(SCRIPTS).join("rust_sdk/Cargo.toml");
-    // Cargo itself lets only one test build it.
+    // Cargo's own lock prevents parallel builds.
     let build = Command::new("cargo")
         .args(["build", "--quiet", "--locked", "--manifest-path"])
         .arg(manifest)
@@ -79,8 +79,8 @@ fn rust(lab: &ClientLab) -> Option<Command> {
     Some(lab.program(built.join("debug/rust-sdk-client")))
 }
 
-/// The folder of this Python package and what it needs, which are installed if they are not there yet. None, with the reason
-/// printed, if they cannot be had.
+/// The folder of this Python package and its dependencies, which are installed if necessary. Returns `None`
+/// and prints the reason if they cannot be installed.
 pub(super) fn pip_installed(package: &str) -> Option<PathBuf> {
     let pip = |arguments: &[&str]| {
         let mut pip = Command::new("python3");

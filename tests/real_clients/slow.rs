@@ -1,4 +1,4 @@
-//! What takes too long for every check.
+//! Tests that take too long for every check.
 
 use super::sdks::{PYTHON, RUST};
 use super::smoke::acplint::{WAITING, check};

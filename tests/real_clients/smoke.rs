@@ -1,4 +1,4 @@
-//! A session's life in each client.
+//! The life of a session in each client.
 
 pub(super) mod acplint;
 pub(super) mod faults;
@@ -17,26 +17,26 @@ use super::{ClientLab, said, text};
 use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 
-/// Prompts that have the built-in agent ask, use a tool and say "read", begin and not end until it is cancelled, and repeat the
-/// history.
+/// Prompts that make the built-in agent ask, use a tool and say "read"; start and hang until cancelled; and
+/// repeat the history.
 const PROMPTS: [&str; 3] = [
     r#"[[ask may I]][[tool Read {"path":"a"}]][[say read]]"#,
     "[[say begun]] [[hang]]",
     "[[recall]]",
 ];
 
-/// The same for a model behind Claude's adapter, which asks before it uses the tool. What it is sent of the history is seen at
-/// the model.
+/// The same for a scripted model behind Claude's adapter, which asks before it uses the tool. The history is
+/// checked by what the model received.
 pub(super) const PROMPTS_TO_CLAUDE: [&str; 3] = [
     r#"[[tool Bash {"command":"echo made > made.txt","description":"make a file"}]] [[text read]]"#,
     "[[slow 600 1]]",
     "[[text first words again]]",
 ];
 
-/// How often acpx is asked at most.
+/// The maximum number of times that acpx is started for one request.
 const ACPX_TRIES: usize = 20;
 
-/// How acpx names that its process ends and, as far as it knows, has not taken the request.
+/// The error codes of acpx that say that its process is ending and probably has not accepted the request.
 const ACPX_LEAVES: [&str; 4] = [
     "QUEUE_OWNER_CLOSED",
     "QUEUE_OWNER_SHUTTING_DOWN",
@@ -44,13 +44,13 @@ const ACPX_LEAVES: [&str; 4] = [
     "QUEUE_DISCONNECTED_BEFORE_ACK",
 ];
 
-/// What the agent said in a turn that ended well.
+/// The agent's text in a turn that must end normally.
 fn told(answered: &Answered) -> String {
     assert_eq!(answered.result()["stopReason"], "end_turn", "{answered:?}");
     answered.said()
 }
 
-/// No client created a conversation without a word.
+/// Checks that no client has silently created another conversation.
 fn only_conversations(lab: &ClientLab, sessions: &[impl AsRef<str>]) {
     let listed = lab.sessionctl(&["ls", "--all"]);
     let conversations = listed["conversations"].as_array().expect("a list");
@@ -59,7 +59,7 @@ fn only_conversations(lab: &ClientLab, sessions: &[impl AsRef<str>]) {
     assert_eq!(ids, sessions.iter().map(|id| id.as_ref().to_owned()).collect());
 }
 
-/// Each step of a session's life, in an editor on this SDK.
+/// Goes through each step of a session's life, in an editor on this SDK.
 pub(super) fn live(lab: &ClientLab, sdk: &Sdk, capabilities: &Value, prompts: [&str; 3]) -> Option<()> {
     let [tool, hang, recall] = prompts;
     let (mut editor, about) = sdk.editor(lab, capabilities)?;
@@ -120,7 +120,8 @@ pub(super) fn live(lab: &ClientLab, sdk: &Sdk, capabilities: &Value, prompts: [&
     Some(())
 }
 
-/// The end of an editor that had nothing to complain about: some show that as an error.
+/// Ends an editor, which must succeed and print nothing to stderr, because some editors show that as an
+/// error.
 fn ended_well(editor: Editor) {
     let (status, complaint) = editor.end();
     assert!(status.success() && complaint.is_empty(), "{status}: {complaint}");
@@ -160,12 +161,13 @@ fn use_files_and_terminal(editor: &mut Editor, session: &str) {
     assert_eq!(told(&editor.finish(prompt)), r#"{"exitCode":0}"#);
 }
 
-/// Runs a session's life with the real adapter, and looks at the model for the history before the branch's prompt.
+/// Goes through a session's life with the real adapter. Checks that the model received the history before the
+/// fork's prompt.
 pub(super) fn live_with_claude(sdk: &Sdk) -> Option<()> {
     let bridge = Bridge::start(Account::Key)?;
     let lab = ClientLab::of(&bridge)?;
     let capabilities = json!({"auth": {"terminal": true}});
-    // Claude's adapter offers this only to a client that can run it.
+    // Claude's adapter offers this only to a client that supports it.
     let (editor, about) = sdk.editor(&lab, &capabilities)?;
     let methods = about["authMethods"].as_array().expect("a list");
     let method = methods.iter().find(|method| method["type"] == "terminal");
@@ -209,13 +211,13 @@ fn a_session_of_claude_lives_in_an_editor_on_the_typescript_sdk() {
     or_skip!(live_with_claude(&TYPESCRIPT));
 }
 
-/// acpx in front of the daemon.
+/// acpx, connected to the daemon.
 struct Acpx<'a> {
     lab: &'a ClientLab,
 }
 
 impl Acpx<'_> {
-    /// What it prints.
+    /// Runs acpx with these words and returns its output.
     fn run(&self, words: &[&str]) -> String {
         let (acpx, agent) = (text(&self.lab.clients.acpx), self.lab.command().join(" "));
         let options = [
@@ -229,7 +231,8 @@ impl Acpx<'_> {
             "--approve-all",
         ];
         let all: Vec<&str> = options.into_iter().chain(words.iter().copied()).collect();
-        // Its process from before may be on its way out. That takes no more requests, and says so or hangs up.
+        // The previous acpx process may be ending. It then accepts no more requests, and reports that or
+        // closes the connection.
         let tries = std::iter::repeat_with(|| self.lab.run(&self.lab.clients.node, &all));
         let is_taken = |output: &Output| {
             let complaints = String::from_utf8_lossy(&output.stderr);
@@ -239,7 +242,7 @@ impl Acpx<'_> {
             .take(ACPX_TRIES)
             .find(is_taken)
             .expect("a process that takes it");
-        // It reports the tokens on standard error.
+        // acpx reports the used tokens on stderr.
         match output.status.success() {
             true => said(&Output {
                 stderr: Vec::new(),
@@ -256,7 +259,7 @@ fn acpx_finds_its_session_again_in_each_process() {
     let lab = or_skip!(ClientLab::new());
     let acpx = Acpx { lab: &lab };
     let session = acpx.run(&["sessions", "new"]);
-    // Each of these is another process; acpx makes another session without a word if the first cannot be loaded.
+    // Each call runs another process; acpx silently creates another session if it cannot load the first.
     assert!(
         acpx.run(&["[[ask may I]][[say first words]]"])
             .contains("first words")
@@ -266,7 +269,7 @@ fn acpx_finds_its_session_again_in_each_process() {
     acpx.run(&["sessions", "close"]);
 }
 
-/// Of forks and deletions acpx knows nothing.
+/// acpx has no commands for forks and deletions, so this covers only the cancellation.
 #[test]
 #[ignore = "installs the real adapter"]
 fn acpx_cancels_the_prompt_of_another_process() {

@@ -1,4 +1,4 @@
-//! Branches at messages and of branches, and those of compacted sessions.
+//! Branches at messages, branches of branches, and branches of compacted sessions.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::support::model_server::user;
 
 const LAST: &str = "at the end";
 
-/// A compaction is a turn of Codex' own behind the one that somebody asked for. It is of the session that
+/// For Codex, a compaction on request is a turn of its own after the request. It belongs to the session that
 /// made it.
 #[test]
 #[ignore = "installs the real adapter"]
@@ -46,7 +46,8 @@ fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
         );
         bridge.prompted(fork.conversation.id, text);
         let (asked, expected) = (asked_before(&bridge, text), asked_before(&bridge, same));
-        // The first turn after a compaction of a fork begins with the agent's own instructions, which have a new id each time.
+        // After a compaction of a fork, the first turn begins with the agent's own instructions, whose id
+        // differs each time.
         match source == compacted {
             true => asked.of_any_session().check_is(&expected.of_any_session(), text),
             false => asked.check_is(&expected, text),
@@ -54,7 +55,8 @@ fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
     }
 }
 
-/// A branch at a message has its whole turn: Codex branches behind turns alone. In the session that is branched nothing changes.
+/// A branch at a message contains the whole turn, because Codex can branch only after turns. The source
+/// session must not change.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_at_a_message_has_its_whole_turn() {
@@ -87,19 +89,16 @@ fn d7_a_branch_at_a_message_has_its_whole_turn() {
     assert_eq!(asked(&bridge, "behind it"), expected);
     assert_eq!(fs::read(&source).expect("the rollout"), before);
 
-    // It goes on after a restart, when the source is closed.
+    // The branch can be resumed after a restart, when its source is closed.
     bridge.stop_daemon();
     bridge.start_daemon();
     let turn = bridge.prompted(branch, "again");
-    assert_eq!(
-        turn.resumed.expect("it was brought back").fidelity,
-        Fidelity::Full
-    );
+    assert_eq!(turn.resumed.expect("a resume").fidelity, Fidelity::Full);
     let expected = [&whole[..whole.len() - 1], &echoed("behind it"), &[user("again")]].concat();
     assert_eq!(asked(&bridge, "again"), expected);
 }
 
-/// Side by side, what is not finished is left out.
+/// A fork into a new conversation leaves out the unfinished turn.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {

@@ -1,4 +1,4 @@
-//! The daemon with the Codex adapter.
+//! A daemon with the real Codex adapter.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ impl Lab for CodexLab {
 }
 
 impl Bridge {
-    /// None, with the reason printed, when the adapter cannot be had.
+    /// Returns `None` and prints the reason if the adapter cannot be installed.
     pub(crate) fn start() -> Option<Bridge> {
         Some(Bridge::of(CodexLab::new()?, |_| {}))
     }

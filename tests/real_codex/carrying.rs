@@ -1,4 +1,4 @@
-//! Conversations that go into another home, another `CODEX_HOME` and another working directory.
+//! Conversations that move to another home, another `CODEX_HOME` and another working directory.
 
 use std::fs;
 
@@ -11,7 +11,8 @@ use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
 use crate::support::model_server::user;
 use crate::transfers::without_ids;
 
-/// A fork in place, and one side by side of it: histories that begin in two and three files.
+/// The first conversation has a fork in place, the second is a fork of it: their histories span two and three
+/// files.
 #[test]
 #[ignore = "installs the real adapter"]
 fn bundles_go_on_whole_in_another_home_and_folder() {
@@ -27,10 +28,10 @@ fn bundles_go_on_whole_in_another_home_and_folder() {
     let branch = there.fork(id, false).conversation.id;
     there.prompted(branch, "on the branch");
 
-    // One of its own, so that Codex knows its files before the others come.
+    // A first conversation here, so that Codex already knows its own files before the others arrive.
     let own = here.conversation(Settings::default());
     here.prompted(own, "at home");
-    // Of another length than the folder there.
+    // The path has another length than the original folder.
     let folder = here.lab.scratch().join("Größe & more");
     fs::create_dir_all(&folder).expect("a folder");
     for (conversation, new_ids, text) in [
@@ -54,7 +55,7 @@ fn bundles_go_on_whole_in_another_home_and_folder() {
             assert_eq!((imported.id, &head), (id, &there.head(id)));
         }
         let turn = here.prompted(imported.id, text);
-        let resumed = turn.resumed.expect("it was brought back");
+        let resumed = turn.resumed.expect("a resume");
         assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
         assert_eq!(turn.upstream_id.as_str(), head);
         let expected = [&conversed(&told)[..], &[user(text)]].concat();
@@ -62,8 +63,8 @@ fn bundles_go_on_whole_in_another_home_and_folder() {
         assert_eq!(here.findings(&head), []);
     }
 
-    // Both that have the same ids as there share no file with those under new ones, and forks go on being
-    // forks.
+    // The conversations that kept their ids share no file with those that got new ids, and can still be
+    // forked.
     here.stop_daemon();
     here.start_daemon();
     let fork = here.fork(id, false).conversation.id;
@@ -71,7 +72,7 @@ fn bundles_go_on_whole_in_another_home_and_folder() {
     let expected = conversed(&here.history(fork));
     let asked_of = asked(&here, "forked here");
     assert_eq!(only_output(expected[..asked_of.len()].to_vec()), asked_of);
-    // What is here has gone on, and is not overwritten.
+    // The conversation here has continued, so an import must not overwrite it.
     let bundle = there.bundle(id);
     let error = here.import(&bundle, &folder, false).expect_err("a conflict");
     assert_eq!(error.kind, ErrorKind::Conflict);

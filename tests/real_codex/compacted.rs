@@ -1,5 +1,5 @@
-//! A history that Codex compacts by itself, in the middle of a turn, since the model tells that it has become
-//! too long.
+//! A history that Codex compacts automatically in the middle of a turn, because the model reports that it has
+//! become too long.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::bridge::Bridge;
 use crate::branching::{branches_behind_each, edits_of_each, goes_through};
 use crate::support::model_server::{What, user};
 
-/// It is compacted behind the first call, of which the agent tells nothing behind it.
+/// Codex compacts after the first call, which it does not repeat after the summary.
 const COMPACTED: &str =
     r#"[[tool exec_command {"cmd":"echo one"}]] [[tool exec_command {"cmd":"echo two"}]] [[text both]]"#;
 
@@ -35,7 +35,7 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
         bridge.prompted(id, prompt);
     }
     bridge.prompted(id, LAST);
-    // Of what was compacted the answers are gone, the prompts are there, and the summary.
+    // The compacted answers must be missing; the prompts and the summary must be there.
     let sent = bridge.lab.model.asked(LAST);
     assert!(sent.contains(&user("first words")), "{sent:#?}");
     let has = |text: &str| {
@@ -56,7 +56,7 @@ fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit
     let results = [r"Output:\none\n", r"Output:\ntwo\n"].map(has_result);
     assert!(
         results[0] < compacted && compacted < results[1] && results[0].is_some(),
-        "it was not compacted within the turn: {results:?} {compacted:?}"
+        "the history was not compacted within the turn: {results:?} {compacted:?}"
     );
 
     branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});

@@ -1,5 +1,5 @@
-//! Rollouts with a damaged record: what the agent makes of each is what a check says and what a history
-//! tells.
+//! Rollouts with a damaged record. The findings of a check and the history must agree with what the agent
+//! does with each.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::History;
@@ -15,18 +15,18 @@ use super::bridge::Bridge;
 use super::transcripts::conversed;
 use crate::support::model_server::{Said, model, user};
 
-/// What becomes of a reply whose record is changed, in a session of two turns.
+/// What happens to a reply whose record is damaged, in a session of two turns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is read and sent as it was.
+    /// The reply is read and sent unchanged.
     Kept,
-    /// Nothing of it is read and sent.
+    /// The reply is neither read nor sent.
     Lost,
 }
 
 type Case = (&'static str, fn(&mut Vec<u8>), Fate);
 
-/// Puts bytes behind the beginning of the reply's text.
+/// Inserts bytes after the beginning of the reply's text.
 fn put(line: &mut Vec<u8>, bytes: &[u8]) {
     let text = b"ok: number";
     let place = line.windows(text.len()).position(|window| window == text);
@@ -138,7 +138,7 @@ fn a_damaged_first_line_makes_the_agent_refuse() {
     assert_eq!(refusal.kind, ErrorKind::NotResumable);
 }
 
-/// Sessions that the bare adapter has made.
+/// Sessions with two turns each, made by the bare adapter.
 fn two_turns_each(bridge: &Bridge, count: usize) -> Vec<String> {
     let adapter = bridge.lab.adapter();
     let params = json!({"cwd": bridge.lab.project(), "mcpServers": []});
@@ -156,7 +156,7 @@ fn two_turns_each(bridge: &Bridge, count: usize) -> Vec<String> {
     sessions
 }
 
-/// Changes the first line of a session's file that is `meant`.
+/// Modifies the first line of a session's file for which `meant` holds.
 fn change_line(bridge: &Bridge, session: &str, change: impl Fn(&mut Vec<u8>), meant: impl Fn(&[u8]) -> bool) {
     let path = bridge.lab.transcript(session).expect("a rollout");
     let content = fs::read(&path).expect("a rollout");

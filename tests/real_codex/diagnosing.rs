@@ -1,4 +1,4 @@
-//! What `sessionctl doctor` is told of the real adapter.
+//! What `sessionctl doctor` learns about the real adapter.
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::diagnosis::Severity;
@@ -9,7 +9,7 @@ use crate::sign_in::signed_in;
 mod smoke {
     use super::*;
 
-    /// A provider of one's own counts as one.
+    /// A custom model provider counts as a sign-in.
     #[test]
     #[ignore = "installs the real adapter"]
     fn the_doctor_is_told_who_is_signed_in() {
@@ -19,7 +19,7 @@ mod smoke {
             (kind.as_str().expect("a kind"), severity),
             ("gateway", Severity::Ok)
         );
-        // The agent that was asked is fit for work afterwards.
+        // The agent process that was queried must still work afterwards.
         let id = bridge.conversation(Settings::default());
         bridge.prompted(id, "hello");
     }

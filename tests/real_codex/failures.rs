@@ -1,4 +1,5 @@
-//! What the model's servers refuse: how it is told, whom it concerns, and how the conversation goes on.
+//! Refusals of the model's servers: how each is reported, which conversations it affects, and how the
+//! conversation continues.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, Settings};
@@ -11,7 +12,7 @@ use crate::processes::assert_gone;
 use crate::refused::{Case, failed, told_each_for_itself};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 
-/// Codex tells nearly all of them as an ordinary end of the turn.
+/// Codex reports nearly all of these refusals as a normal end of the turn.
 const CASES: [Case; 9] = [
     ("[[err 400]]", FailureKind::InvalidRequest, false),
     ("[[err 429]]", FailureKind::RateLimited, true),
@@ -28,7 +29,7 @@ const CASES: [Case; 9] = [
         FailureKind::RateLimited,
         true,
     ),
-    // No credit: a limit that no waiting lifts.
+    // No credit left: a limit that does not end with time.
     (
         "[[sse_error insufficient_quota]]",
         FailureKind::RateLimited,
@@ -44,8 +45,8 @@ const CASES: [Case; 9] = [
 mod smoke {
     use super::*;
 
-    /// All of them at once in one process, beside a turn that nobody refuses.
-    // Against F22.
+    /// All refusals occur at the same time in one process, together with a turn that is not refused.
+    // F22: the refusals must not stop other conversations in the same process.
     #[test]
     #[ignore = "installs the real adapter"]
     fn f26_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
@@ -57,10 +58,10 @@ mod smoke {
         for (id, (refused, kind, _)) in cases {
             let next = format!("after {}", refused.trim_matches(['[', ']']));
             let turn = bridge.prompted(id, &next);
-            assert_eq!(turn.resumed, None, "the session is still open");
+            assert_eq!(turn.resumed, None, "the session was reopened");
             let said = asked(&bridge, &next);
             if kind == FailureKind::ContextOverflow {
-                // Codex makes room first, by a summary of its own.
+                // Codex first makes room with its own summary.
                 assert_eq!(
                     (said.first(), said.last()),
                     (Some(&user("first")), Some(&user(&next)))
@@ -75,7 +76,7 @@ mod smoke {
     }
 }
 
-/// A retry that goes well is nobody's business: what ends the turn later is told for what it is.
+/// A successful retry must not affect how a later failure of the turn is classified.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
@@ -101,8 +102,8 @@ fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
     assert_eq!(said, [&echoed("first")[..], &with_tool].concat());
 }
 
-/// A person signs in beside the agent, which may have read who it is at its start. Codex holds what it has
-/// closed until its server ends, so that the others in there leave it too.
+/// The user signs in outside of the agent, which may read the account only at its start. Codex keeps closed
+/// sessions until its server ends, so the other sessions in this process leave it too.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f1_a_sign_in_that_is_asked_for_is_told_and_the_sessions_go_on_in_another_process() {

@@ -13,8 +13,8 @@ use crate::support::model_server::{model, user};
 mod smoke {
     use super::*;
 
-    /// What the model is sent of the prompt that was refused, when the conversation goes on, stands there
-    /// once.
+    /// When the conversation continues, the refused prompt must appear once in the messages that the model
+    /// receives.
     #[test]
     #[ignore = "installs the real adapter"]
     fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {
@@ -41,7 +41,7 @@ mod smoke {
                 })
                 .await
         });
-        answer.expect("it goes on");
+        answer.expect("a continuation");
         assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
         let expected = [user("first"), model("ok: first"), user(&limited), user(GO_ON)];
         assert_eq!(bridge.lab.model.asked(GO_ON), expected);

@@ -1,5 +1,5 @@
-//! Conversations that go to another folder: Codex finds the rollout wherever it ran, so that nothing of it
-//! moves.
+//! Conversations that move to another folder. Codex finds a rollout whatever its working directory was, so no
+//! file moves.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::MoveTree;
@@ -13,7 +13,7 @@ use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
 use crate::support::model_server::user;
 
-/// Of a fork, whose history begins in the file of its source.
+/// The conversation is a fork, whose history begins in the file of its source.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_conversation_goes_on_whole_in_another_folder() {
@@ -35,7 +35,7 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     for text in ["there now", "and after a restart"] {
         let history = bridge.history(id);
         let turn = bridge.prompted(id, text);
-        let resumed = turn.resumed.expect("it was brought back");
+        let resumed = turn.resumed.expect("a resume");
         assert_eq!(
             (resumed.fidelity, turn.upstream_id.as_str()),
             (Fidelity::Full, head.as_str())
@@ -45,11 +45,11 @@ fn a_conversation_goes_on_whole_in_another_folder() {
         bridge.stop_daemon();
         bridge.start_daemon();
     }
-    // Its tools work there.
+    // Its tools run in the new folder.
     let text = fs::read_to_string(bridge.lab.transcript(&head).expect("a rollout")).expect("read");
     assert!(text.contains(folder.to_str().expect("a path in UTF-8")), "{text}");
 
-    // And with the whole project, when that is renamed.
+    // The conversation also moves with its whole project when that is renamed.
     let other = bridge.lab.scratch().join("renamed");
     fs::rename(&folder, &other).expect("another name");
     let rollouts = bridge.lab.transcripts();

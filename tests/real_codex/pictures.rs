@@ -1,4 +1,5 @@
-//! Pictures in prompts: they come and go with the prompts that hold them, wherever one goes back to.
+//! Pictures in prompts: they are sent and removed with the prompts that contain them, on each branch and
+//! after each edit.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::client::Call as _;
@@ -20,10 +21,10 @@ const PROMPTS: [&str; 4] = ["first words", "look at this", TOOLS, "and at this"]
 
 const LAST: &str = "what was it";
 
-/// A picture of 4,096 by 8 points, which is more than Codex (0.166) sends.
+/// A picture of 4,096 by 8 pixels, which is larger than Codex (0.166) sends.
 const WIDE: &str = "iVBORw0KGgoAAAANSUhEUgAAEAAAAAAIAQAAAABRVQcZAAAAJ0lEQVR42u3SAQ0AAADCIPtHMaVBhAjfU65FAgNgAAyAATAABuDJAI3JoJdhQkYbAAAAAElFTkSuQmCC";
 
-/// Prompts with a picture before the text.
+/// Sends a prompt with a picture before the text.
 fn show(bridge: &Bridge, id: ConversationId, png: &str, text: &str) {
     let (client, prompt) = (bridge.client(), with_png(png, text));
     let turn = bridge.call(async move {
@@ -38,7 +39,7 @@ fn show(bridge: &Bridge, id: ConversationId, png: &str, text: &str) {
     assert_eq!(turn.expect("a turn").stop_reason, StopReason::EndTurn);
 }
 
-/// The pictures that the first request of a prompt holds.
+/// The pictures in the first request of a prompt.
 fn sent(bridge: &Bridge, prompt: &str) -> Vec<String> {
     let request = bridge.lab.model.first_asked(prompt);
     let items = request["input"].as_array().expect("items").iter();
@@ -51,7 +52,7 @@ fn sent(bridge: &Bridge, prompt: &str) -> Vec<String> {
     pictures.map(|part| base64(part).expect("a picture")).collect()
 }
 
-/// How many of them there are, all of them [`PNG`].
+/// The number of pictures in the first request of a prompt; all must equal [`PNG`].
 fn pictures(bridge: &Bridge, prompt: &str) -> usize {
     let sent = sent(bridge, prompt);
     assert!(sent.iter().all(|picture| picture == PNG), "{sent:?}");
@@ -80,8 +81,8 @@ fn d2_pictures_are_where_they_were_on_each_branch_and_behind_each_edit() {
     assert_eq!(pictures(&bridge, "moved"), 2);
 }
 
-/// Codex makes a picture smaller before it sends it: what it makes of it is the same wherever one goes back
-/// to.
+/// Codex reduces a large picture before it sends it. The reduced picture must be the same on each branch and
+/// after each edit.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_that_is_made_smaller_is_the_same_on_each_branch_and_behind_each_edit() {

@@ -1,7 +1,7 @@
 //! Questions of the agent, answered over the socket.
 //!
-//! Codex asks a person only in a mode that says so, and there about what its model wants to run outside of
-//! the sandbox.
+//! Codex asks for permission only in certain modes, and only before commands that its model wants to run
+//! outside the sandbox.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{ConversationState, Settings};
@@ -14,10 +14,10 @@ use super::transcripts::asked;
 use crate::permitted::asked_and_done;
 use crate::support::model_server::{What, model, tool_result, tool_use, user};
 
-/// The tool call of a turn that makes a file, which the agent asks about.
+/// The tool call of a turn that creates a file, for which the agent asks permission.
 const MAKES_A_FILE: &str = r#"[[tool exec_command {"cmd":"echo made > made.txt; cat made.txt","sandbox_permissions":"require_escalated","justification":"make a file"}]] [[text told]]"#;
 
-/// In which what leaves the sandbox is asked about.
+/// Settings with a mode in which commands outside the sandbox need permission.
 fn asking() -> Settings {
     Settings {
         mode: Some("read-only".into()),
@@ -51,7 +51,7 @@ fn what_is_refused_is_not_done() {
     let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
     let interrupt = bridge.question(id);
     bridge.respond(id, &interrupt, "reject_once");
-    // Codex has one way to say no, and that ends the turn.
+    // Codex has only one option to reject, and that ends the turn.
     let turn = running.wait().expect("a turn result");
     assert_eq!((turn.stop_reason, turn.failure), (StopReason::Cancelled, None));
     let now = bridge.get(id);
@@ -90,7 +90,8 @@ mod smoke {
         assert!(!bridge.lab.project().join("made.txt").exists());
         bridge.respond(id, kept, "allow_once");
         check_answer_told(&bridge, id, &head);
-        // In the mode that it had. Another app has not heard of the first question.
+        // The mode of the conversation is kept, so the agent asks again. A new client has not received the
+        // first question.
         bridge.connect();
         let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
         let interrupt = bridge.question(id);
@@ -100,8 +101,8 @@ mod smoke {
     }
 }
 
-/// When the server below the adapter goes, the adapter stays and takes its question back. Nobody has answered
-/// it.
+/// When the server of the adapter dies, the adapter lives on and withdraws the question, which nobody has
+/// answered.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d15_a_question_outlives_the_server_that_asked_and_its_answer_reaches_the_model_once() {
@@ -125,10 +126,10 @@ fn d15_a_question_outlives_the_server_that_asked_and_its_answer_reaches_the_mode
     assert!(!bridge.lab.project().join("made.txt").exists());
 }
 
-/// The answer is told in a turn of the same session, and stands in its history once.
+/// Checks that the answer was sent in a turn of the same session and is in its history once.
 fn check_answer_told(bridge: &Bridge, id: ConversationId, head: &str) {
     let answer = "The answer is yes";
-    let turn = bridge.wait_event("the turn that tells the answer", |event| match &event.event {
+    let turn = bridge.wait_event("the turn with the answer", |event| match &event.event {
         Event::TurnEnded { turn } if turn.stop_reason == StopReason::EndTurn => Some(turn.clone()),
         _ => None,
     });
@@ -136,7 +137,7 @@ fn check_answer_told(bridge: &Bridge, id: ConversationId, head: &str) {
     let now = bridge.get(id);
     assert_eq!((now.state, now.interrupts), (ConversationState::Idle, Vec::new()));
     let [before @ .., told] = &asked(bridge, answer)[..] else {
-        panic!("nothing was told")
+        panic!("the model received nothing")
     };
     assert_eq!(before, cut_short_in(MAKES_A_FILE));
     assert!(

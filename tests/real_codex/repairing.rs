@@ -1,4 +1,4 @@
-//! Repaired copies of rollouts: what the agent makes of them, by what the model is sent.
+//! Repaired copies of rollouts, and what the model receives when the agent resumes them.
 
 use std::fs;
 
@@ -9,8 +9,8 @@ use bridge_protocol::link::{Fidelity, LinkReason};
 use super::bridge::Bridge;
 use crate::support::model_server::{model, user};
 
-/// A reply's record is torn in the middle, and the last line breaks off. The session was open, and is closed
-/// before.
+/// The record of a reply in the middle is torn, and so is the last line. The session is open, and the repair
+/// closes it first.
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
@@ -35,7 +35,7 @@ fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
     let new = answer.repaired.expect("a copy");
     let link = bridge.chain(id).pop().expect("the head");
     assert_eq!((&link.upstream_id, link.reason), (&new, LinkReason::Rebuilt));
-    let resumed = bridge.prompted(id, "go on").resumed.expect("it was closed");
+    let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
     assert_eq!(
         (resumed.upstream_id, resumed.fidelity),
         (new.clone(), Fidelity::Full)
@@ -54,7 +54,7 @@ fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
     assert_eq!(bridge.head(id), new.as_str());
 }
 
-/// Codex has not opened the copy by then, and knows none of its turns.
+/// Codex has not opened the copy yet and knows none of its turns.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_repaired_copy_is_branched_and_edited_before_its_first_prompt() {

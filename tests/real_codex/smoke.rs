@@ -1,5 +1,5 @@
-//! What is run at every check: each promise once. Modules named `smoke` elsewhere belong to it; every other
-//! test of the real adapter is run on demand.
+//! The tests that run at every check: each promise once. Modules named `smoke` in other folders belong to
+//! them; all other tests of real adapters run on demand.
 
 use std::fs;
 
@@ -20,8 +20,8 @@ fn a_conversation_survives_branches_edits_restarts_a_move_and_a_deletion() {
     survives_everything(&mut bridge, &["first words", PARALLEL], BranchedVia::Native);
 }
 
-/// At its end and at the place before it, a fork of a compacted session sends the model what the source was
-/// sent there.
+/// A fork of a compacted session, made live or after a restart, must send the model what the source sends
+/// with its next prompt.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_fork_of_a_compacted_session_sends_what_its_source_sends_next() {

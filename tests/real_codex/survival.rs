@@ -1,5 +1,4 @@
-//! Processes of the agent that are killed in the middle of a turn, and what is left: everything of the
-//! history.
+//! Processes of the agent are killed in the middle of a turn, and no part of the history may be lost.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::client::Call as _;
@@ -26,10 +25,13 @@ fn f31_an_adapter_killed_before_any_tool_fails_its_turn_and_the_next_prompt_has_
     bridge.wait_written(id, BROKEN_OFF);
     bridge.lab.model.wait_for(BROKEN_OFF);
     let family = bridge.agent_processes();
-    assert!(family.len() >= 2, "the adapter and its server: {family:?}");
+    assert!(
+        family.len() >= 2,
+        "the adapter or its server is missing: {family:?}"
+    );
     bridge.adapter().kill();
     check_died(&bridge, id, &running.wait().expect("a turn result"));
-    // Its server would go on with the turn by itself.
+    // A surviving server would continue the turn.
     assert_gone(&family);
 
     check_brought_back(&bridge, id, &head);
@@ -67,9 +69,8 @@ mod smoke {
     }
 }
 
-/// The adapter stays, says that its server is gone, and starts another by itself: for every session that it
-/// has.
-// Against F31.
+/// The adapter lives on, reports that its server has died, and starts another one for all of its sessions.
+// F31: the death of the server must be reported, and the server must be restarted.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was() {
@@ -106,8 +107,8 @@ fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was
     assert_eq!(asked(&bridge, "beside it"), expected);
 }
 
-/// F23: the turns of several conversations end with the server that they share, and nobody knows of which.
-/// Each is continued on request, in its own session.
+/// F23: the turns of several conversations end with the server that they share, and it is unknown which one
+/// caused its death. Each can be continued on request, in its own session.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f23_turns_that_died_with_their_server_are_continued() {
@@ -130,8 +131,8 @@ fn f23_turns_that_died_with_their_server_are_continued() {
     }
 }
 
-/// What was opened and not prompted yet is not on disk, and is gone with the server: nothing is lost, and
-/// nobody is told so.
+/// A session that was opened but not prompted is not on disk, so it ends with the server. Nothing is lost, so
+/// no loss may be reported.
 #[test]
 #[ignore = "installs the real adapter"]
 fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
@@ -151,7 +152,7 @@ fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
     let lost = bridge.head(id);
     kill_server(&bridge);
     let turn = bridge.prompted(id, "first");
-    let resumed = turn.resumed.expect("another was opened");
+    let resumed = turn.resumed.expect("a new session");
     assert_eq!((resumed.via, resumed.fidelity), (Via::Fresh, Fidelity::Full));
     assert_ne!(bridge.head(id), lost);
     bridge.prompted(id, "again");
@@ -160,19 +161,19 @@ fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
     assert_eq!(bridge.lab.model.times_asked("first"), 1);
 }
 
-/// A conversation that has had a turn, and its session.
+/// Creates a conversation with one turn. Returns its id and its session id.
 fn conversed(bridge: &Bridge) -> (ConversationId, String) {
     let id = bridge.conversation(Settings::default());
     bridge.prompted(id, "first");
     (id, bridge.head(id))
 }
 
-/// What a model would be sent before its next prompt.
+/// The messages that the model would receive before the next prompt.
 fn asked_next(bridge: &Bridge, id: ConversationId) -> Vec<Said> {
     only_output(super::transcripts::conversed(&bridge.history(id)))
 }
 
-/// Where the tool of [`lasting_tool`] says that it has begun, in the conversation's folder.
+/// The file in the working directory with which the tool of [`lasting_tool`] shows that it has started.
 const TOOL_BEGUN: &str = "tool-begun";
 
 /// A prompt with a tool that does not end on its own.
@@ -181,7 +182,7 @@ fn lasting_tool() -> String {
     format!("[[tool exec_command {input}]] [[text told]]")
 }
 
-/// What a model is sent of a turn that ended in its tool.
+/// The messages that the model receives of a turn that was interrupted in its tool.
 pub(crate) fn cut_short_in(prompt: &str) -> [Said; 4] {
     [
         user(prompt),
@@ -191,8 +192,8 @@ pub(crate) fn cut_short_in(prompt: &str) -> [Said; 4] {
     ]
 }
 
-/// The agent's processes, the tool among them, once that has begun. Codex' sandbox gives it another number
-/// than it has outside, so that it is known by its command line.
+/// Waits until the tool has started and returns the agent's processes, which include the tool. The sandbox of
+/// Codex gives the tool another process id, so it is recognized by its command line.
 fn with_tool_begun(bridge: &Bridge) -> Vec<Process> {
     let folder = bridge.lab.project();
     Watched::below(&folder).wait_for("sign of the tool", || {
@@ -204,7 +205,7 @@ fn with_tool_begun(bridge: &Bridge) -> Vec<Process> {
     family
 }
 
-/// SIGKILL to the server below the adapter; what that ends.
+/// Sends SIGKILL to the server of the adapter. Returns the processes that end with it.
 pub(crate) fn kill_server(bridge: &Bridge) -> Vec<Process> {
     let mut family = bridge.agent_processes();
     family.retain(|process| !process.is_adapter());
@@ -224,17 +225,17 @@ fn check_died(bridge: &Bridge, id: ConversationId, turn: &TurnResult) {
     assert_eq!(bridge.get(id).state, ConversationState::Interrupted);
 }
 
-/// The next prompt opens the same session in another process.
+/// Checks that the next prompt opens the same session in another process.
 fn check_brought_back(bridge: &Bridge, id: ConversationId, head: &str) {
     let turn = bridge.prompted(id, "again");
     assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     let now = bridge.get(id);
     assert_eq!((now.state, bridge.chain(id).len()), (ConversationState::Idle, 1));
 }
 
-/// D14: a fork is a rollout that goes on from another's, and neither is there any more.
+/// D14: a fork is a rollout that continues another one, and both have been deleted.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
@@ -251,7 +252,7 @@ fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
     let sessions = bridge.lab.transcript_root().join("sessions");
     std::fs::remove_dir_all(&sessions).expect("deleted");
     bridge.start_daemon();
-    // What is only read is read from the copies, and not put back for that.
+    // Reading uses the copies and does not restore the rollouts.
     assert_eq!(
         [id, fork].map(|id| (bridge.history(id), bridge.checkpoints(id))),
         told
@@ -260,9 +261,9 @@ fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
     for (conversation, before) in [fork, id].into_iter().zip(before.into_iter().rev()) {
         let text = format!("after all was deleted: {conversation}");
         let turn = bridge.prompted(conversation, &text);
-        let resumed = turn.resumed.expect("it was brought back");
+        let resumed = turn.resumed.expect("a resume");
         assert_eq!(resumed.fidelity, Fidelity::Full, "{resumed:?}");
-        // The fork brings back what it goes on from, so that the other one is resumed as ever.
+        // The fork restores the rollout that it continues, so the other conversation can simply be resumed.
         let expected = match conversation == fork {
             true => Via::Archive,
             false => Via::Resume,
@@ -274,8 +275,8 @@ fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
     assert_eq!(bridge.head(id), head);
 }
 
-/// A fork is a rollout that goes on from another's. Codex deletes by putting away, and finds what a fork
-/// needs there.
+/// A fork is a rollout that continues another one. Codex deletes a rollout by archiving it, and still finds
+/// there what a fork needs.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
@@ -288,7 +289,10 @@ fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
     bridge.wait_kept(2);
     let before = asked_next(&bridge, fork);
     let told = bridge.delete_with_transcripts(source);
-    let left = bridge.lab.transcript(&head).expect("it was taken from its fork");
+    let left = bridge
+        .lab
+        .transcript(&head)
+        .expect("the rollout that the fork needs was deleted");
     let place = left.to_str().map(str::to_owned);
     let told: Vec<_> = told
         .iter()
@@ -302,12 +306,12 @@ fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
     bridge.stop_daemon();
     bridge.start_daemon();
     let turn = bridge.prompted(fork, "after its source was deleted");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     let expected = [before, vec![user("after its source was deleted")]].concat();
     assert_eq!(asked(&bridge, "after its source was deleted"), expected);
 
-    // And when what was put away is gone for good: the kept copy of what it goes on from is still there.
+    // If the archived rollout is deleted for good, the daemon's copy of it still exists.
     let before = asked_next(&bridge, fork);
     bridge.stop_daemon();
     for folder in ["sessions", "archived_sessions"] {
@@ -315,7 +319,7 @@ fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
     }
     bridge.start_daemon();
     let turn = bridge.prompted(fork, "after all was deleted");
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!((resumed.via, resumed.fidelity), (Via::Archive, Fidelity::Full));
     let expected = [before, vec![user("after all was deleted")]].concat();
     assert_eq!(asked(&bridge, "after all was deleted"), expected);

@@ -1,4 +1,4 @@
-//! Conversations through the daemon, and the transcripts that the real agent wrote of them.
+//! Conversations through the daemon, and the transcripts of them that the real agent wrote.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ pub(crate) const WITH_TOOL: &str =
 
 pub(crate) const BROKEN_OFF: &str = "broken off [[slow 300 0.1]]";
 
-/// What a model is sent of the turn [`WITH_TOOL`], but for what the tool gave back: that begins with numbers
-/// of Codex' own.
+/// The messages that the model receives of the turn [`WITH_TOOL`]. The tool's result is shortened to its
+/// output, because Codex puts numbers before it.
 fn with_tool() -> Vec<Said> {
     vec![
         user(WITH_TOOL),
@@ -40,26 +40,26 @@ fn with_tool() -> Vec<Said> {
     ]
 }
 
-/// A turn of the scripted model that only echoes, as the model is sent it.
+/// An echoed turn in the form in which the model receives it later.
 pub(crate) fn echoed(text: &str) -> Vec<Said> {
     vec![user(text), model(&format!("ok: {text}"))]
 }
 
-/// What the model was sent with a prompt; of results only what the tools put out.
+/// The messages that the model received with a prompt; tool results are shortened to their outputs.
 pub(crate) fn asked(bridge: &Bridge, text: &str) -> Vec<Said> {
     only_output(bridge.lab.model.asked(text))
 }
 
-/// A history block by block, without what Codex says in a person's name, which the model server leaves out
-/// too.
+/// A history block by block, without the messages that Codex adds in the user's name; the model server leaves
+/// those out too.
 pub(crate) fn conversed(history: &[Message]) -> Vec<Said> {
     let is_aside = |message: &&Message| message.kind == Some(MessageKind::Aside);
     let kept = history.iter().filter(|message| !is_aside(message));
     said(&kept.cloned().collect::<Vec<_>>())
 }
 
-/// The same with only what tools put out of their results. Before it stand numbers of Codex' own; old
-/// versions put it into an object, which a history does not tell.
+/// Shortens tool results to the tools' outputs. Codex puts numbers before the output; old versions put it
+/// into an object, which a history does not show.
 pub(crate) fn only_output(mut said: Vec<Said>) -> Vec<Said> {
     for said in &mut said {
         let What::ToolResult(result) = &mut said.what else {
@@ -71,7 +71,7 @@ pub(crate) fn only_output(mut said: Vec<Said>) -> Vec<Said> {
             let output = object["output"].as_str().expect("an output");
             *result = output.trim().to_owned();
         } else if result.ends_with("aborted by user") {
-            // Before this stands how long it ran, where Codex has noted it.
+            // If Codex has recorded how long the tool ran, that precedes this text.
             *result = "aborted".to_owned();
         }
     }
@@ -92,7 +92,7 @@ fn a_conversation_goes_on_whole_after_a_restart() {
     bridge.start_daemon();
     let turn = bridge.prompted(id, "and now");
     assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("a resume");
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
     let expected = [echoed("first words"), with_tool(), vec![user("and now")]].concat();
     assert_eq!(asked(&bridge, "and now"), expected);
@@ -119,7 +119,7 @@ fn branches_and_their_source_go_on_each_with_its_own_history_and_are_listed() {
     );
     bridge.prompted(id, "in place");
 
-    // Both also after both were brought back by another process.
+    // The same after both were resumed by another process.
     bridge.stop_daemon();
     bridge.start_daemon();
     let common = [echoed("first words"), with_tool()].concat();
@@ -131,7 +131,7 @@ fn branches_and_their_source_go_on_each_with_its_own_history_and_are_listed() {
         assert_eq!(asked(&bridge, &again), expected);
     }
 
-    // The source alone has the first prompt in its file; what a branch is called is its own first prompt.
+    // Only the source has the first prompt in its file; a branch gets its title from its own first prompt.
     let forked = bridge.head(branch);
     let in_place = in_place.upstream_id.as_str().to_owned();
     assert_eq!(bridge.head(id), in_place);
@@ -170,7 +170,7 @@ fn branches_and_their_source_go_on_each_with_its_own_history_and_are_listed() {
     }
 }
 
-/// Also of what was broken off, refused and compacted, and through the files that a fork continues.
+/// Includes interrupted, refused and compacted turns, and histories across the files that a fork continues.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_is_read_is_what_the_model_was_sent() {
@@ -215,14 +215,15 @@ fn what_is_read_is_what_the_model_was_sent() {
         );
     }
 
-    // What is told to be loaded is what is sent: of a history with errors, of one in three files, and of a
-    // compacted one.
+    // The reported number of loaded messages is what the model receives: for a history with errors, for one
+    // in three files, and for a compacted one.
     for (conversation, text, turns) in [(id, "loaded", 5), (second, "loaded in parts", 4)] {
         let loaded = bridge.loaded_for(conversation, text);
         assert_eq!(loaded, (turns, sent_before(&bridge, text)));
     }
 
-    // A compaction leaves the model with the prompts and a summary; what was said stays readable.
+    // After a compaction the model receives only the prompts and a summary; the history still shows
+    // everything.
     let before = bridge.history(id);
     bridge.prompted(id, "/compact");
     bridge.prompted(id, "at last");
@@ -236,7 +237,7 @@ fn what_is_read_is_what_the_model_was_sent() {
     assert_eq!(loaded, (7, sent_before(&bridge, "loaded after all")));
 }
 
-/// How many messages the model was sent before a prompt; instructions to it are none.
+/// How many messages the model received before a prompt, without instructions.
 fn sent_before(bridge: &Bridge, text: &str) -> u64 {
     let requests = bridge.lab.model.requests();
     let items = requests.iter().rev().find_map(|request| {
@@ -249,7 +250,7 @@ fn sent_before(bridge: &Bridge, text: &str) -> u64 {
     items.iter().filter(is_message).count() as u64
 }
 
-/// Made by the bare adapter, as an editor does: the daemon has no part in it.
+/// The bare adapter makes the sessions, as an editor would, without the daemon.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
@@ -294,7 +295,7 @@ fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
         assert_eq!(bridge.listed_of(upstream_id).conversation_id, Some(id));
     }
 
-    // Without its source the fork cannot be read, and that is told.
+    // Without its source the fork cannot be read, which must be reported.
     let path = bridge.lab.transcript(&source).expect("a rollout");
     let away = bridge.lab.scratch().join("away.jsonl");
     fs::rename(&path, &away).expect("moved away");
@@ -303,7 +304,7 @@ fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
     assert_eq!(bridge.findings(&fork), []);
 }
 
-/// Made by the bare adapter, and nobody went on with what was forked.
+/// The bare adapter makes the sessions, and the forked ones were not continued.
 #[test]
 #[ignore = "installs the real adapter"]
 fn forks_of_forks_are_adopted_each_by_itself() {
@@ -320,18 +321,18 @@ fn forks_of_forks_are_adopted_each_by_itself() {
     );
 }
 
-/// The fixtures of the corpus, which several versions wrote: the agent of today goes on from each, and what
-/// is read of it is what the model is sent.
+/// Rollouts in the fixtures that several versions have written. The current agent must continue each, and the
+/// daemon must read what the model receives.
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_other_versions_wrote_goes_on_whole() {
-    // As the fixtures call theirs.
+    // The names of the model providers in the fixtures.
     let mut tried = 0;
     for provider in ["scripted", "fake"] {
         let bridge = or_skip!(Bridge::start());
         tried += goes_on_whole(&bridge, provider);
     }
-    assert_eq!(tried, fixtures().len(), "each is tried");
+    assert_eq!(tried, fixtures().len(), "a fixture was not tried");
 }
 
 fn fixtures() -> Vec<PathBuf> {
@@ -342,7 +343,8 @@ fn fixtures() -> Vec<PathBuf> {
     paths
 }
 
-/// Those whose model is of this provider, and those that name none with the first; how many they are.
+/// Tries the fixtures with this model provider; fixtures without one count as `scripted`. Returns how many
+/// were tried.
 fn goes_on_whole(bridge: &Bridge, provider: &str) -> usize {
     bridge.lab.name_provider(provider);
     let folder = bridge.lab.transcript_root().join("sessions/2026/11/21");
@@ -375,7 +377,7 @@ fn goes_on_whole(bridge: &Bridge, provider: &str) -> usize {
         let history = bridge.history(adopted);
         let text = format!("taken up {id}");
         if fixture.ends_with("0.29.0.jsonl") {
-            // As the check says: it can be read, and Codex will not have it.
+            // Codex refuses this session, and the check says so; the daemon can still read it.
             assert_eq!(bridge.found(id), [FindingKind::NothingToResume]);
             assert_eq!(conversed(&history).last(), Some(&model("greeted")));
             let error = bridge.prompt(adopted, &text).expect_err("a refusal");
@@ -385,7 +387,7 @@ fn goes_on_whole(bridge: &Bridge, provider: &str) -> usize {
         bridge.prompted(adopted, &text);
         let mut expected = only_output([&as_sent(&history)[..], &[user(&text)]].concat());
         if fixture.ends_with("0.166.0-limit.jsonl") {
-            // What its compaction kept for the model was cut down to the first prompt: neither the others nor
+            // Codex's compaction has kept only the first prompt for the model, neither the other prompts nor
             // the summary.
             let summary = history
                 .iter()
@@ -399,8 +401,8 @@ fn goes_on_whole(bridge: &Bridge, provider: &str) -> usize {
     sessions.len()
 }
 
-/// What Codex sends of a history: where it was compacted, the prompts before the last summary and all from
-/// there on.
+/// The messages that Codex sends of a history: if it was compacted, the prompts before the last summary and
+/// everything from the summary on.
 fn as_sent(history: &[Message]) -> Vec<Said> {
     let summary = history
         .iter()
@@ -412,7 +414,7 @@ fn as_sent(history: &[Message]) -> Vec<Said> {
     sent
 }
 
-/// Codex' own deletion moves the file into another folder.
+/// Codex deletes a session by moving its file into another folder.
 #[test]
 #[ignore = "installs the real adapter"]
 fn an_archived_transcript_is_listed_where_it_is() {
@@ -440,8 +442,8 @@ fn an_archived_transcript_is_listed_where_it_is() {
     );
 }
 
-/// Codex remembers where it has put a rollout. It resumes one that was moved as if nothing were amiss, and
-/// refuses the prompt.
+/// Codex remembers the path of a rollout. If the rollout was moved, Codex resumes the session without an
+/// error, but refuses the prompt.
 #[test]
 #[ignore = "installs the real adapter"]
 fn located_a_rollout_that_was_moved_is_brought_back_and_goes_on() {
@@ -462,7 +464,7 @@ fn located_a_rollout_that_was_moved_is_brought_back_and_goes_on() {
         bridge.start_daemon();
         let text = format!("and on {number}");
         let turn = bridge.prompted(id, &text);
-        let resumed = turn.resumed.expect("it was brought back");
+        let resumed = turn.resumed.expect("a resume");
         assert_eq!((resumed.via, resumed.fidelity), (Via::Located, Fidelity::Full));
         assert_eq!(turn.upstream_id.as_str(), session);
         assert_eq!(
@@ -473,7 +475,7 @@ fn located_a_rollout_that_was_moved_is_brought_back_and_goes_on() {
     }
 }
 
-/// As Codex packs those that rest: at their place, and at another one.
+/// Codex compresses rollouts that are not in use. One case is at its place, the other at a different place.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_packed_session_comes_back_whole() {
@@ -498,7 +500,7 @@ fn a_packed_session_comes_back_whole() {
         bridge.start_daemon();
         let text = format!("and on, moved: {is_moved}");
         let turn = bridge.prompted(id, &text);
-        let resumed = turn.resumed.expect("it was brought back");
+        let resumed = turn.resumed.expect("a resume");
         assert_eq!(resumed.fidelity, Fidelity::Full, "{resumed:?}");
         assert_eq!(turn.upstream_id.as_str(), session);
         assert_eq!(
@@ -508,8 +510,8 @@ fn a_packed_session_comes_back_whole() {
     }
 }
 
-/// All of it is a command away, so that it is neither retold nor taken out of the archive behind the person's
-/// back.
+/// One command of the user makes the session available again. So the daemon neither sends a summary of it nor
+/// unarchives it silently.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_that_was_archived_says_how_it_comes_back() {

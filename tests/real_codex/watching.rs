@@ -1,4 +1,4 @@
-//! What is told of the real agent's rollouts while it writes them.
+//! Events about the real agent's rollouts while it writes them.
 
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
@@ -8,7 +8,7 @@ use super::bridge::Bridge;
 use super::transcripts::WITH_TOOL;
 use crate::reading::prompts;
 
-/// No turn is told before its end: what was told last holds the whole reply.
+/// No turn may be reported before its end: the last report must contain the whole reply.
 #[test]
 #[ignore = "installs the real adapter"]
 fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
@@ -45,12 +45,12 @@ fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
     assert_eq!(
         saved,
         bridge.checkpoints(id),
-        "as they are told when they are asked for"
+        "the events differ from conversation/checkpoints"
     );
     assert_eq!(bridge.foreign_writers(id), 0);
 
-    // Another life of the daemon tells nothing of before, and a branch and a compaction are nobody else's
-    // either.
+    // After a restart the daemon reports only new turns. Neither a branch nor a compaction counts as another
+    // writer.
     bridge.stop_daemon();
     bridge.start_daemon();
     bridge.prompted(id, "in the next life");

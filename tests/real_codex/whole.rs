@@ -1,7 +1,6 @@
-//! A conversation with everything that one can hold: tools that ran side by side, thinking, a subagent, a
-//! compaction, turns that failed and that were interrupted. Wherever one goes back to in it, and however it
-//! is brought back, the model is sent what it would have been sent there, to the letter: so that what its
-//! server has kept of the conversation serves still.
+//! A conversation with everything that a conversation can contain: parallel tools, thinking, a subagent, a
+//! compaction, failed turns and interrupted turns. Wherever it is branched and however it is resumed, the
+//! model must receive exactly what it would have received there, so that the server's cache still applies.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +17,7 @@ use crate::branching::{asked_before, branches_behind_each, edits_of_each, goes_o
 use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};
 use crate::support::prefix::Prefix;
 
-/// Before the compaction, and behind it: of what was compacted Codex sends the prompts alone.
+/// Parallel calls before the compaction and after it. Of compacted turns Codex sends only the prompts.
 const PARALLEL: [&str; 2] = [
     r#"[[tool exec_command {"cmd":"echo one"} ;; exec_command {"cmd":"echo two"}]] [[think a long thought|compared]]"#,
     r#"[[tool exec_command {"cmd":"echo three"} ;; exec_command {"cmd":"echo four"}]] [[think another thought|compared again]]"#,
@@ -26,12 +25,12 @@ const PARALLEL: [&str; 2] = [
 
 const BEHIND_COMPACTION: &str = "behind the compaction [[think a third thought|thought over]]";
 
-/// The last tool gives the notice of the subagent's end the time to come within the turn.
+/// The last tool leaves time for the notice of the subagent's end to arrive within the turn.
 const SUBAGENT: &str = r#"[[tool multi_agent_v1.spawn_agent {"message":"[[text words of the subagent]]"}]] [[tool multi_agent_v1.wait_agent {"targets":["THE SUBAGENT"]}]] [[tool exec_command {"cmd":"echo five"}]] [[text looked]]"#;
 
 const FAILED: &str = "failed [[err 500]]";
 
-/// The prompts of [`whole`], but for what was asked of the agent itself, and the last.
+/// The prompts of [`whole`], without the commands for the agent itself and without the last prompt.
 const PROMPTS: [&str; 7] = [
     "first words",
     PARALLEL[0],
@@ -44,7 +43,7 @@ const PROMPTS: [&str; 7] = [
 
 const LAST: &str = "at the end";
 
-/// Has the conversation.
+/// Runs the whole conversation.
 fn whole(bridge: &Bridge) -> ConversationId {
     let id = bridge.conversation(Settings::default());
     for prompt in [
@@ -69,13 +68,13 @@ fn whole(bridge: &Bridge) -> ConversationId {
     id
 }
 
-/// The first request of a prompt's turn.
+/// The first request in the turn of a prompt.
 fn asked(bridge: &Bridge, prompt: &str) -> Prefix {
     Prefix::of(&bridge.lab.model.first_asked(prompt))
 }
 
-/// By a fork that is told the place; the turns that failed and were broken off too.
-// Against D2.
+/// Native forks at a given place, including places after failed and interrupted turns.
+// D2: the edits replace earlier prompts.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
@@ -91,7 +90,7 @@ fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
     edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
     assert!(fs::read(&source).expect("the source").starts_with(&before));
 
-    // A branch of a branch, at a place that stands in the first one's file, after a restart.
+    // A branch of a branch, at a place in the file of the first branch's source, after a restart.
     let first = bridge.checkpoints(id)[0].id.clone();
     let at = Some(bridge.checkpoints(id)[1].id.as_str().to_owned());
     let branch = bridge.fork_at(id, false, at).expect("a branch").conversation.id;
@@ -105,7 +104,7 @@ fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
     asked_before(&bridge, "deeper").check_is(&asked_before(&bridge, PARALLEL[0]), "deeper");
 }
 
-/// One after the other of one conversation, each with all that was sent before it.
+/// Does everything to one conversation in sequence; each request must begin with the whole previous one.
 #[test]
 #[ignore = "installs the real adapter"]
 fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
@@ -115,17 +114,17 @@ fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
     let id = whole(&bridge);
     let last = goes_through(&mut bridge, id);
 
-    // Deleted, and restored from what was kept.
+    // Deletes the rollout, and restores it from the copy.
     bridge.close(id);
     bridge.keep(id);
     let path = bridge.lab.transcript(&bridge.head(id)).expect("the rollout");
     let kept = fs::read(&path).expect("the rollout");
     fs::remove_file(&path).expect("removed");
     goes_on(&bridge, id, [last, "restored"], Via::Archive);
-    assert!(fs::read(&path).expect("it is back").starts_with(&kept));
+    assert!(fs::read(&path).expect("the rollout").starts_with(&kept));
 }
 
-/// Each branch and each edit has what was kept put back.
+/// Each branch and each edit must restore the rollout from the copy.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d14_branches_and_edits_of_what_was_deleted_have_what_stands_before_their_place() {
@@ -136,16 +135,15 @@ fn d14_branches_and_edits_of_what_was_deleted_have_what_stands_before_their_plac
     bridge.keep(id);
     let kept = fs::read(&path).expect("the rollout");
     let delete = || {
-        assert!(fs::read(&path).expect("it is there").starts_with(&kept));
+        assert!(fs::read(&path).expect("the rollout").starts_with(&kept));
         fs::remove_file(&path).expect("removed");
     };
     branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, delete);
-    assert_eq!(fs::read(&path).expect("it is there"), kept);
+    assert_eq!(fs::read(&path).expect("the rollout"), kept);
     edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, delete);
 }
 
-/// The last reply is torn, and a line that breaks off stands behind it; later a result further up is torn in
-/// the copy.
+/// The last reply is torn, and a torn line follows it. Later a result further up is torn in the copy.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_repaired_copy_has_to_the_letter_what_stands_before_the_damage() {
@@ -173,14 +171,14 @@ fn a_repaired_copy_has_to_the_letter_what_stands_before_the_damage() {
     let writers = bridge.foreign_writers(id);
     branches_behind_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Native, || {});
     let now = fs::read(&copy).expect("a copy");
-    // Codex has opened it for the first time, and noted its settings.
+    // Codex has opened the copy for the first time and appended its settings.
     assert!(now.starts_with(&whole_copy));
     assert_eq!(bridge.foreign_writers(id), writers);
     let turn = bridge.prompted(id, "go on");
     assert_eq!(turn.upstream_id, first);
     let before = asked(&bridge, LAST);
     before.check_begins(&asked(&bridge, "go on"), "go on");
-    // All but the reply.
+    // Everything is sent except for the torn reply.
     let said = [&bridge.lab.model.asked(LAST)[..], &[user("go on")]].concat();
     assert_eq!(bridge.lab.model.asked("go on"), said);
     check_is_as_it_was(&torn);
@@ -200,7 +198,8 @@ fn a_repaired_copy_has_to_the_letter_what_stands_before_the_damage() {
     bridge.prompted(id, "and on");
     assert_eq!(bridge.head(id), second.as_str());
     asked(&bridge, PARALLEL[1]).check_begins(&asked(&bridge, "and on"), "and on");
-    // The model is told of the result that is gone, as the check says; all else is there.
+    // The model receives a note in place of the missing result, as the check reports; everything else is
+    // sent.
     let mut expected = [&said[..], &[model("ok: go on"), user("and on")]].concat();
     let gone = expected
         .iter()
@@ -214,7 +213,7 @@ fn a_repaired_copy_has_to_the_letter_what_stands_before_the_damage() {
     assert_eq!(bridge.found(second.as_str()), [missing]);
 }
 
-/// What is compared holds what it is meant to hold.
+/// Checks that the compared messages contain everything that the conversation is meant to contain.
 fn check_holds_all(sent: &[Said]) {
     let thoughts = sent.iter().filter(|said| matches!(said.what, What::Thinking(_)));
     assert_eq!(thoughts.count(), 2, "{sent:#?}");
@@ -226,7 +225,7 @@ fn check_holds_all(sent: &[Said]) {
     for prompt in [FAILED, BROKEN_OFF] {
         assert!(sent.contains(&user(prompt)), "{sent:#?}");
     }
-    // What was compacted is not there.
+    // The compacted reply is not sent.
     assert!(
         sent.contains(&user(PARALLEL[0])) && !sent.contains(&model("compared")),
         "{sent:#?}"
@@ -237,8 +236,8 @@ fn kinds(findings: &[Finding]) -> Vec<FindingKind> {
     findings.iter().map(|finding| finding.kind).collect()
 }
 
-/// Tears the last line of the head's rollout that holds all these words, and puts `end` behind the file. The
-/// file, and what is in it.
+/// Tears the last line of the head's rollout that contains all these words, and appends `end` to the file.
+/// Returns the path and the new contents.
 fn tear(bridge: &Bridge, id: ConversationId, words: &[&str], end: &str) -> (PathBuf, String) {
     let path = bridge.lab.transcript(&bridge.head(id)).expect("a rollout");
     let text = fs::read_to_string(&path).expect("a rollout");

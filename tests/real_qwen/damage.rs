@@ -1,4 +1,5 @@
-//! Damaged transcripts: what a resume sends the model is what a check says and what a history tells.
+//! Damaged transcripts: what the model receives after a resume must agree with the findings of a check and
+//! with the history.
 
 use std::fs;
 use std::path::Path;
@@ -17,21 +18,21 @@ use super::Bridge;
 use crate::reading::{prompts, said};
 use crate::support::model_server::{Said, What};
 
-/// The prompts of the session. Each turn is some records, the first one its prompt.
+/// The prompts of the session. Each turn consists of several records, beginning with the prompt.
 const PROMPTS: [&str; 3] = [
     "first words",
     r#"second [[tool list_directory {"path":"."}]] [[text listed]]"#,
     "third words",
 ];
 
-/// What becomes of the session's turns in a resume.
+/// What a resume sends of the session's turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
-    /// All are sent.
+    /// All turns are sent.
     Kept,
-    /// Those from this one on are sent.
+    /// The turns from this one on are sent.
     From(usize),
-    /// The agent refuses the session.
+    /// The agent refuses to open the session.
     Refused,
 }
 
@@ -43,10 +44,10 @@ impl Records {
     }
 
     fn position(&self, is_it: impl Fn(&Value) -> bool) -> usize {
-        self.0.iter().position(is_it).expect("such a record")
+        self.0.iter().position(is_it).expect("the record")
     }
 
-    /// Where the prompt of a turn stands.
+    /// The index of the record with the prompt of a turn.
     fn prompt(&self, turn: usize) -> usize {
         self.position(|record| record["message"]["parts"][0]["text"] == PROMPTS[turn])
     }
@@ -154,7 +155,8 @@ const CASES: [Case; 12] = [
     ),
 ];
 
-/// The prompts and replies of what was said. A call and its result are left out: the agent fills in results.
+/// The texts of the prompts and replies. Calls and results are left out, because the agent fills in missing
+/// results.
 fn texts(said: &[Said]) -> Vec<&str> {
     said.iter()
         .filter_map(|said| match &said.what {
@@ -175,7 +177,7 @@ impl Bridge {
         answer.expect("transcript/check").findings
     }
 
-    /// What the history shows, whatever is missing from it.
+    /// The messages in the history, even if some are missing.
     fn shown(&self, id: ConversationId) -> Vec<Said> {
         let client = self.client();
         let history = History {
@@ -244,7 +246,7 @@ fn what_a_resume_sends_is_what_a_check_says() {
     }
 }
 
-/// The line that breaks off costs nothing until the next record is written behind it.
+/// A torn last line does no harm until the next record is appended to it.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_torn_last_line_costs_all_before_it_unless_it_is_ended() {
@@ -273,8 +275,9 @@ fn a_torn_last_line_costs_all_before_it_unless_it_is_ended() {
     }
 }
 
-/// This version writes no transcripts of Qwen Code. A copy under a new id would be resumed whole: one that ends before a prompt, and
-/// one that names another folder and lies in that folder's place.
+/// The daemon writes no transcripts of Qwen Code in this version. This checks that the agent would resume
+/// copies under a new id completely: one that ends before a prompt, and one that was moved to another folder
+/// with its paths changed.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_cut_or_moved_copy_sends_its_turns() {

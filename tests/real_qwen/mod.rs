@@ -1,9 +1,9 @@
-//! The real Qwen Code against a scripted model: what the bridge reads of its transcripts, and what a resume of a damaged one sends.
-//! The proof is what the model was sent.
+//! Tests with the real Qwen Code and a scripted model: what the daemon reads of its transcripts, and what a
+//! resume of a damaged one sends. They check what the model received.
 //!
-//! They install the agent by npm (about 250 MB, once), so a plain `cargo test` leaves them out.
+//! npm installs the agent (about 250 MB, once), so a plain `cargo test` skips these tests.
 
-// The exemption for tests covers test functions only, not what they call.
+// Clippy exempts only test functions, not the functions they call.
 #![allow(clippy::expect_used)]
 
 mod damage;
@@ -56,19 +56,19 @@ impl Lab for QwenLab {
 }
 
 impl Bridge {
-    /// None, with the reason printed, when the agent cannot be had.
+    /// Returns `None` and prints the reason if the agent cannot be installed.
     fn start() -> Option<Bridge> {
         Some(Bridge::of(QwenLab::new()?, |_| {}))
     }
 
-    /// What the model was sent before a prompt.
+    /// The messages that the model received before a prompt.
     fn sent_before(&self, prompt: &str) -> Vec<Said> {
         let mut sent = self.lab.model.asked(prompt);
         sent.pop().expect("the prompt");
         sent
     }
 
-    /// The history is what the model was sent before the last turn, and that turn.
+    /// Checks that the history consists of what the model received before the last turn, and of that turn.
     fn tells_what_was_sent(&self, id: ConversationId, prompt: &str) {
         let told = said(&self.history(id));
         let sent = self.sent_before(prompt);
@@ -80,7 +80,8 @@ impl Bridge {
 mod smoke {
     use super::*;
 
-    /// Read, resumed after a restart and from a backup; a move is refused, since the agent would refuse the session then.
+    /// The session is read, resumed after a restart, and restored from a backup. A move is refused, because
+    /// the agent would refuse the session afterwards.
     #[test]
     #[ignore = "installs the real adapter"]
     fn a_session_of_qwen_code_is_read_resumed_and_restored() {
@@ -113,13 +114,13 @@ mod smoke {
             ("the first words", bridge.lab.project().to_str().expect("a path"))
         );
 
-        // While its agent runs, a move is refused as busy.
+        // While an agent process has the session open, the move would be refused as busy.
         bridge.stop_daemon();
         bridge.start_daemon();
         let elsewhere = bridge.lab.scratch().join("elsewhere");
         fs::create_dir_all(&elsewhere).expect("a folder");
         let moved = bridge.move_to(id, &elsewhere);
-        assert_eq!(moved.expect_err("it stays").kind, ErrorKind::Unsupported);
+        assert_eq!(moved.expect_err("a refusal").kind, ErrorKind::Unsupported);
         bridge.keep(id);
         let transcript = bridge.lab.transcript(&head).expect("the transcript");
         let whole = fs::read(&transcript).expect("the transcript");

@@ -1,8 +1,9 @@
-//! The store against a killed process: what was acknowledged is there after any end, and the ways back agree.
+//! Kills a process that writes to the store. Everything acknowledged must exist after any end, and all ways
+//! to rebuild the store must give the same contents.
 //!
-//! A helper program commits and prints each acknowledged change; the test kills it with SIGKILL at random
-//! moments and looks at what is left. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it, and `CRASH_ROUNDS` how
-//! often the process is killed.
+//! A helper program commits changes and prints each acknowledged one. The test kills it with SIGKILL at
+//! random moments and examines the store. The seed is printed; `SESSION_BRIDGE_CRASH_SEED` sets it, and
+//! `CRASH_ROUNDS` sets how many times the process is killed.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,13 +23,13 @@ use crate::{signs, test_programs};
 
 const SEED_VARIABLE: &str = "SESSION_BRIDGE_CRASH_SEED";
 
-/// How often the process is killed, unless `CRASH_ROUNDS` says otherwise.
+/// How many times the process is killed, unless `CRASH_ROUNDS` is set.
 const LIVES: u64 = 15;
 
-/// How often it is killed over one folder, whose content grows.
+/// How many times the process is killed for one folder, whose contents grow.
 const LIVES_OF_A_FOLDER: u64 = 30;
 
-/// A small generator: the same seed gives the same numbers.
+/// A generator of pseudorandom numbers: the same seed gives the same numbers.
 struct Random(u64);
 
 impl Random {
@@ -40,8 +41,8 @@ impl Random {
     }
 }
 
-/// Lets a child acknowledge some changes, kills it so many changes on disk later, and returns the last that
-/// it acknowledged.
+/// Waits until the process has acknowledged this many changes, then kills it after `further` changes on disk.
+/// Returns the last change that it acknowledged.
 fn one_life(folder: &Path, changes: u64, further: usize) -> u64 {
     let mut child = Command::new(test_programs::path())
         .arg("store-writer")
@@ -57,7 +58,7 @@ fn one_life(folder: &Path, changes: u64, further: usize) -> u64 {
     for _ in 0..changes {
         last = acknowledged.next().or(last);
     }
-    // Spreads the kill over what the child does between two acknowledgements.
+    // Spreads the kills over everything that the process does between two acknowledgements.
     let process = signs::descriptor_of(child.id()).unwrap();
     signs::Watched::below(folder).let_pass(further, process);
     child.kill().unwrap();
@@ -65,7 +66,7 @@ fn one_life(folder: &Path, changes: u64, further: usize) -> u64 {
     acknowledged.last().or(last).unwrap()
 }
 
-/// What the store in this folder holds, and what opening it reported.
+/// The contents of the store in this folder, and the report of opening it.
 fn held(folder: &Path, acknowledged: u64) -> Value {
     let output = Command::new(test_programs::path())
         .arg("store-contents")
@@ -80,7 +81,7 @@ fn held(folder: &Path, acknowledged: u64) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Opens a copy of the folder to which something was done, and expects what the store itself holds.
+/// Damages a copy of the folder, opens it, and checks that it has the same contents as the original.
 fn expect_the_same(folder: &Path, expected: &Value, what: &str, damage: impl FnOnce(&Path)) {
     let copy = tempfile::tempdir().unwrap();
     copy_folder(folder, copy.path());
@@ -103,7 +104,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     }
 }
 
-/// Kills the process so often over one folder.
+/// Kills the process this many times for one folder.
 fn outlive(random: &mut Random, lives: u64) {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("data");
@@ -117,7 +118,7 @@ fn outlive(random: &mut Random, lives: u64) {
         );
         assert!(
             acknowledged > before,
-            "life {life} goes on where the one before it ended"
+            "life {life} does not continue after the previous one"
         );
         if !life.is_multiple_of(5) {
             continue;
@@ -130,7 +131,7 @@ fn outlive(random: &mut Random, lives: u64) {
         let expected = &held["contents"];
 
         for after in [crashed.path(), &folder] {
-            // A kill while the database is replaced leaves none.
+            // If the process is killed while it replaces the database, no database is left.
             let has_database = after.join("store").exists();
             expect_the_same(after, expected, "without a database", |copy| {
                 if has_database {
@@ -138,7 +139,7 @@ fn outlive(random: &mut Random, lives: u64) {
                 }
             });
             expect_the_same(after, expected, "a database that is not believed", |copy| {
-                // It may have been replaced just now.
+                // The database may just have been replaced.
                 let trust = copy.join("store.trust");
                 if trust.exists() {
                     fs::remove_file(trust).unwrap();

@@ -1,5 +1,6 @@
-//! A small blocking ACP client over a child's pipes, for contract tests: it sends, collects and waits, and
-//! knows nothing of any agent. Permission requests are allowed once.
+//! A small blocking ACP client over a child's pipes, for contract tests. It sends requests, collects the
+//! agent's messages and waits for them; nothing in it is specific to one agent. It answers permission
+//! requests with "allow once".
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,16 +14,16 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-/// How long an answer may take. The slowest here are a process start on a busy machine.
+/// How long a response may take. The slowest ones wait for a process to start on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
-/// How long the agent may take to end by itself once its input has ended.
+/// How long the agent may take to exit after its input is closed.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// Lines of standard error that are kept to explain a failure.
+/// Number of stderr lines that are kept to explain a failure.
 const STDERR_LINES: usize = 40;
 
-/// A running agent and this client of it. Ends the agent, with all its descendants, when dropped.
+/// A running agent and the client connected to it. Dropping it ends the agent and all its descendants.
 pub(crate) struct AcpClient {
     child: Mutex<Child>,
     process: Pid,
@@ -46,7 +47,7 @@ struct State {
     stderr: Vec<String>,
 }
 
-/// A notification of the agent.
+/// A notification from the agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Notification {
     pub(crate) method: String,
@@ -54,7 +55,7 @@ pub(crate) struct Notification {
 }
 
 impl AcpClient {
-    /// Starts an agent with these arguments and no other environment, and initializes it.
+    /// Starts an agent with these arguments and only this environment, and initializes it.
     pub(crate) fn initialized(
         (program, arguments): (PathBuf, Vec<PathBuf>),
         environment: Vec<(String, String)>,
@@ -122,13 +123,13 @@ impl AcpClient {
         }
     }
 
-    /// A request and its answer: the result, or the error object.
+    /// Sends a request and waits for its response: the result or the error object.
     pub(crate) fn call(&self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.begin(method, params);
         self.finish(id)
     }
 
-    /// Sends a request.
+    /// Sends a request and returns its id.
     pub(crate) fn begin(&self, method: &str, params: Value) -> u64 {
         let id = {
             let mut state = self.shared.lock();
@@ -142,23 +143,23 @@ impl AcpClient {
         id
     }
 
-    /// Waits for the answer to a request that was begun.
+    /// Waits for the response to a request that [`AcpClient::begin`] sent.
     pub(crate) fn finish(&self, id: u64) -> Result<Value, Value> {
         let mut answer = None;
         self.wait(&format!("the answer to request {id}"), |state| {
             answer = state.answers.remove(&id);
             answer.is_some()
         });
-        answer.expect("waited for it")
+        answer.expect("the answer")
     }
 
-    /// Prompts a session with a text and waits for the end of the turn.
+    /// Sends a text prompt to a session and waits until the turn ends.
     pub(crate) fn prompt(&self, session_id: &str, text: &str) -> Result<Value, Value> {
         let id = self.begin_prompt(session_id, text);
         self.finish(id)
     }
 
-    /// Sends a prompt.
+    /// Sends a text prompt without waiting for the turn.
     pub(crate) fn begin_prompt(&self, session_id: &str, text: &str) -> u64 {
         let prompt = json!([{"type": "text", "text": text}]);
         self.begin(
@@ -167,12 +168,12 @@ impl AcpClient {
         )
     }
 
-    /// The notifications so far.
+    /// The notifications received so far.
     pub(crate) fn notifications(&self) -> Vec<Notification> {
         self.shared.lock().notifications.clone()
     }
 
-    /// Waits until some notification is as wanted, and gives it.
+    /// Waits until a notification satisfies `wanted` and returns it.
     pub(crate) fn wait_notification(
         &self,
         what: &str,
@@ -187,22 +188,22 @@ impl AcpClient {
                 .cloned();
             found.is_some()
         });
-        found.expect("waited for it")
+        found.expect("the notification")
     }
 
-    /// Ends the agent's input and waits for its end.
+    /// Closes the agent's input and waits until the agent exits.
     pub(crate) fn stop(self) {
         drop(self);
     }
 
-    /// SIGKILL to the agent and all its descendants at once: none of them can tidy up.
+    /// Sends SIGKILL to the agent and all its descendants at once, so that none of them can clean up.
     pub(crate) fn kill(self) {
         self.kill_all();
     }
 
     fn kill_all(&self) {
-        // Looked up before the first dies, when the kinship can still be seen; halted before the first dies,
-        // so that none sees another's end and tidies up.
+        // The descendants must be found while the agent lives: afterwards their parent is no longer visible.
+        // All are stopped before any is killed, so that none notices another's death and cleans up.
         let mut processes = descendants(self.process);
         processes.push(self.process);
         signal_all(&processes, Signal::STOP);
@@ -250,8 +251,8 @@ impl Drop for AcpClient {
             .unwrap_or_else(PoisonError::into_inner)
             .wait()
             .ok();
-        // The adapter awaits its sessions' processes, not the short ones that ask for the account's state:
-        // these would write into folders that are about to go.
+        // The adapter waits for the processes of its sessions, but not for the short-lived ones that query
+        // the account. Those would still write into folders that are about to be deleted.
         signal_all(&family, Signal::KILL);
         for reader in self.readers.drain(..) {
             reader.join().ok();
@@ -267,7 +268,7 @@ impl Shared {
 
 fn send(input: &Mutex<Option<ChildStdin>>, message: &Value) {
     if let Some(input) = input.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        // A dead agent shows as the end of its output, which the waiting side reports.
+        // If the agent is dead, its output ends too, and `wait` reports that.
         input.write_all(format!("{message}\n").as_bytes()).ok();
     }
 }
@@ -315,12 +316,12 @@ fn allow(method: &str, params: &Value) -> Option<Value> {
 
 fn signal_all(processes: &[Pid], signal: Signal) {
     for process in processes {
-        // One that has ended meanwhile is what is wanted.
+        // A process that has already ended needs no signal.
         rustix::process::kill_process(*process, signal).ok();
     }
 }
 
-/// All descendants of a process, where the system shows them.
+/// All descendants of a process, as far as `/proc` lists them.
 fn descendants(root: Pid) -> Vec<Pid> {
     let mut parents = HashMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -334,7 +335,8 @@ fn descendants(root: Pid) -> Vec<Pid> {
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        // The name in brackets may hold anything; the parent is the second field after it.
+        // The process name in parentheses may contain anything, so fields are counted after it: the parent is
+        // the second.
         let parent = stat
             .rsplit(')')
             .next()

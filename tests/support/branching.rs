@@ -1,5 +1,5 @@
-//! Branches at each place of a history, edits of each prompt, and what else a conversation goes through, in
-//! the same words for every real agent.
+//! Scenarios for real agents, the same for each kind: branches at every turn, edits of every prompt, forks,
+//! restarts, moves and restores.
 
 use std::fs;
 
@@ -13,14 +13,14 @@ use crate::reading::said;
 use crate::support::model_server::{What, model, user};
 use crate::support::prefix::Prefix;
 
-/// The first request of a prompt's turn, but for the prompt.
+/// The first request of a prompt's turn, with a placeholder for the prompt itself.
 pub(crate) fn asked_before(bridge: &Bridge<impl Lab>, prompt: &str) -> Prefix {
     Prefix::with(&bridge.lab.model().first_asked(prompt), prompt)
 }
 
-/// Branches behind each of these turns, which were had in one session one after the other, and prompts there:
-/// the model is sent what it was sent with the next prompt, to the letter. `last` is the prompt behind them;
-/// `before` comes before each.
+/// Branches after each of these turns, which all ran in one session, and sends a prompt on each branch. The
+/// model must receive exactly what it received before the next prompt of the original. `last` is the prompt
+/// after `prompts`; `before` runs before each branch.
 pub(crate) fn branches_behind_each(
     bridge: &Bridge<impl Lab>,
     id: ConversationId,
@@ -43,8 +43,8 @@ pub(crate) fn branches_behind_each(
     assert_eq!(checkpoints.len(), prompts.len() + 1);
 }
 
-/// Replaces each of these prompts, and takes that back: the model is sent what it was sent with the prompt
-/// itself, to the letter, and after the undo all that it was sent at first. `before` comes before each.
+/// Replaces each of these prompts and undoes the edit. The model must receive exactly what it received before
+/// the original prompt. After the last undo the history is complete again. `before` runs before each edit.
 pub(crate) fn edits_of_each(
     bridge: &Bridge<impl Lab>,
     id: ConversationId,
@@ -89,10 +89,10 @@ pub(crate) fn edits_of_each(
     assert_eq!(bridge.lab.model().asked(text).last(), Some(&user(text)));
 }
 
-/// Branches behind two results of tools, between which the agent has compacted the history by itself: behind
-/// the first stands all that was said until there, behind the second what the model was sent up to there with
-/// the `next` prompt. On each branch, and on a fork by the agent, one can go back to before the compaction.
-/// `first` is the first prompt.
+/// Branches after two tool results between which the agent compacted the history automatically. The branch
+/// after the first result must contain everything said up to it. The branch after the second must contain
+/// what the model received up to it together with the `next` prompt. From each branch, and from a native
+/// fork, a further branch to before the compaction must work. `first` is the first prompt.
 pub(crate) fn branches_around_a_compaction(
     bridge: &Bridge<impl Lab>,
     id: ConversationId,
@@ -136,7 +136,7 @@ pub(crate) fn branches_around_a_compaction(
         );
         bridge.prompted(fork.conversation.id, text);
         let mut asked = bridge.lab.model().asked(text);
-        // Claude Code fills a reply in where a turn has none.
+        // Claude Code inserts this reply into a turn that has none.
         asked.retain(|said| *said != model("No response requested."));
         assert_eq!(asked, [&expected[..], &[user(text)]].concat(), "{text}");
         branches.push((fork.conversation.id, text));
@@ -156,9 +156,9 @@ pub(crate) fn branches_around_a_compaction(
     }
 }
 
-/// Has a conversation with these prompts and one more. It is branched after each, each is edited and the edit
-/// undone; then it goes through what [`goes_through`] does, and its transcript is deleted. The model is
-/// always sent what stands before the place.
+/// Runs a conversation with these prompts and one more. Branches it after each, edits each and undoes the
+/// edit, runs [`goes_through`], and deletes the transcript. The model must always receive the complete
+/// history before each prompt.
 pub(crate) fn survives_everything(bridge: &mut Bridge<impl Lab>, prompts: &[&str], via: BranchedVia) {
     let id = bridge.conversation(Settings::default());
     let last = "at the end";
@@ -174,12 +174,16 @@ pub(crate) fn survives_everything(bridge: &mut Bridge<impl Lab>, prompts: &[&str
     let kept = fs::read(&transcript).expect("the transcript");
     fs::remove_file(&transcript).expect("removed");
     goes_on(bridge, id, [last, "restored"], Via::Archive);
-    assert!(fs::read(&transcript).expect("it is back").starts_with(&kept));
+    assert!(
+        fs::read(&transcript)
+            .expect("the restored transcript")
+            .starts_with(&kept)
+    );
 }
 
-/// Has a conversation forked by its agent, resumed, brought back by another process, and moved into another
-/// folder, and prompts each time: the model is sent the whole of the request before, and what came of it. The
-/// last prompt.
+/// Forks a conversation natively, resumes it, resumes it with a restarted daemon, and moves it into another
+/// folder. After each step it sends a prompt; the model must receive the complete previous request and its
+/// reply. Returns the last prompt.
 pub(crate) fn goes_through(bridge: &mut Bridge<impl Lab>, id: ConversationId) -> &'static str {
     let native = bridge.fork(id, false);
     assert_eq!(native.via, Some(BranchedVia::Native));
@@ -198,13 +202,13 @@ pub(crate) fn goes_through(bridge: &mut Bridge<impl Lab>, id: ConversationId) ->
     "moved"
 }
 
-/// Goes on with the second prompt: the model is sent the whole of the request of the first, what came of it,
-/// and nothing else.
+/// Continues with the second prompt. The model must receive the complete request of the first prompt, the
+/// reply to it, and nothing else.
 pub(crate) fn goes_on(bridge: &Bridge<impl Lab>, id: ConversationId, prompts: [&str; 2], via: Via) {
     let head = bridge.head(id);
     let turn = bridge.prompted(id, prompts[1]);
     assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.expect("it was brought back");
+    let resumed = turn.resumed.expect("the session was resumed");
     assert_eq!((resumed.via, resumed.fidelity), (via, Fidelity::Full));
     let [before, now] = prompts.map(|prompt| Prefix::of(&bridge.lab.model().first_asked(prompt)));
     before.check_begins(&now, prompts[1]);

@@ -1,6 +1,6 @@
-//! A daemon that has a real adapter as its agent, and a desktop app's view of it: calls and events over the
-//! socket. Blocking, as the tests are; the client itself runs on a thread of its own. A part of the programs
-//! that test real adapters, not of what is shared with others: only they have a daemon.
+//! A daemon whose agent is a real adapter, and a client of it as a desktop app would be: calls and events
+//! over the socket. The interface is blocking because the tests are; the client itself runs on its own
+//! thread. Only the test programs for real adapters use this module, because only they have a daemon.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{
@@ -37,15 +37,16 @@ use crate::support::model_server::ModelServer;
 use crate::support::signs::Watched;
 use crate::support::{self, signs};
 
-/// How long a call, an event or a start may take. The slowest is a process start on a busy machine.
+/// How long a call, an event or a start may take. The slowest ones wait for a process to start on a busy
+/// machine.
 pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long the daemon may take to stop: it awaits its agents' ends.
+/// How long the daemon may take to stop: it waits until its agents have exited.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
 
-/// Where a real adapter works: its folders, its model, its environment.
+/// The surroundings of a real adapter: its folders, its model and its environment.
 pub(crate) trait Lab {
-    /// The agent's name in the configuration, which also tells its kind.
+    /// The agent's name in the configuration, from which the daemon derives its kind.
     const AGENT: &'static str;
 
     /// Program and arguments of the adapter.
@@ -54,25 +55,27 @@ pub(crate) trait Lab {
     /// The model server that the adapter talks to.
     fn model(&self) -> &ModelServer;
 
-    /// The adapter's whole environment.
+    /// The complete environment of the adapter.
     fn environment(&self) -> Vec<(String, String)>;
 
     /// Where the adapter keeps its transcripts.
     fn transcript_root(&self) -> PathBuf;
 
-    /// The folder that holds everything of it; each process of the adapter names it in its environment.
+    /// The folder that contains all of the lab's files. Every process of the adapter has its path in its
+    /// environment.
     fn scratch(&self) -> PathBuf;
 
-    /// The folder that sessions work in.
+    /// The working directory of the sessions.
     fn project(&self) -> PathBuf;
 
-    /// The transcript of a session, wherever it is.
+    /// Finds the transcript of a session, in whichever folder it is.
     fn transcript(&self, session_id: &str) -> Option<PathBuf>;
 }
 
-/// A place with a daemon and an app. Everything ends with it.
+/// A daemon, a client of it, and their folders. Dropping it ends all of them.
 pub(crate) struct Bridge<L> {
-    // Dropped in this order: the app, the daemon with its agents, and then what those use.
+    // Fields are dropped in this order: first the client, then the daemon with its agents, then what they
+    // use.
     app: Option<App>,
     driver: Driver,
     daemon: Option<Daemon>,
@@ -81,20 +84,20 @@ pub(crate) struct Bridge<L> {
     entry: AgentEntry,
 }
 
-/// The app's side of one connection.
+/// The client side of one connection.
 struct App {
     client: Arc<Client>,
     heard: Arc<Heard>,
 }
 
-/// The thread on which connections and calls run. It outlives each of them, so that none waits for ever.
+/// The thread that runs connections and calls. It outlives all of them, so that none waits forever.
 struct Driver {
     runtime: Arc<Runtime>,
     over: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The events of all conversations, as they came.
+/// The events of all conversations, in order of arrival.
 #[derive(Default)]
 struct Heard {
     events: Mutex<Vec<EventEnvelope>>,
@@ -103,15 +106,16 @@ struct Heard {
 
 struct Daemon {
     child: Child,
-    /// What it writes to its standard error, of all its lives.
+    /// The file that receives the stderr of every daemon started for this test.
     log: PathBuf,
 }
 
-/// A call that was sent and not answered yet.
+/// A call that was sent and is not answered yet.
 pub(crate) struct Pending<T>(tokio::task::JoinHandle<Result<T, BridgeError>>, Arc<Runtime>);
 
 impl<L: Lab> Bridge<L> {
-    /// A daemon with this adapter as its agent; `change` may change the agent's entry in the configuration.
+    /// Starts a daemon whose agent is this adapter; `change` may modify the agent's entry in the
+    /// configuration.
     pub(crate) fn of(lab: L, change: impl FnOnce(&mut AgentEntry)) -> Bridge<L> {
         let (program, arguments) = lab.command();
         let mut entry = AgentEntry {
@@ -123,7 +127,8 @@ impl<L: Lab> Bridge<L> {
             keeps: true,
         };
         change(&mut entry);
-        // A socket's path is short: not below a test's own, possibly long, folder.
+        // The path of a socket is limited in length, so the socket is not below the test's own folder, whose
+        // path may be long.
         let home = tempfile::Builder::new().prefix("sb").tempdir().expect("a home");
         let mut bridge = Bridge {
             app: None,
@@ -138,7 +143,7 @@ impl<L: Lab> Bridge<L> {
         bridge
     }
 
-    /// Changes the configuration; the daemon reads it when it starts.
+    /// Changes the configuration, which the daemon reads when it starts.
     pub(crate) fn reconfigure(&mut self, change: impl FnOnce(&mut AgentEntry)) {
         change(&mut self.entry);
         let folder = self.home.path().join("config");
@@ -146,7 +151,7 @@ impl<L: Lab> Bridge<L> {
         fs::write(folder.join("config.toml"), self.entry.to_toml()).expect("the configuration");
     }
 
-    /// The daemon's own folders.
+    /// The folder that contains the daemon's own folders.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
@@ -171,22 +176,24 @@ impl<L: Lab> Bridge<L> {
             .stderr(log_file)
             .spawn()
             .expect("the daemon");
-        // The pipe ends when the daemon has said that it listens, or is gone.
+        // The pipe ends when the daemon has reported that it listens, or when it has exited.
         let mut said = String::new();
-        ready.read_to_string(&mut said).expect("the daemon's word");
+        ready
+            .read_to_string(&mut said)
+            .expect("the daemon's report that it is ready");
         let daemon = Daemon { child, log };
         assert_eq!(said, "ready\n", "the daemon did not start: {}", daemon.said());
         self.daemon = Some(daemon);
         self.connect();
     }
 
-    /// Connects anew: what a second app, or the same after a restart, sees.
+    /// Connects again, as a second client or the same one after a restart would.
     pub(crate) fn connect(&mut self) {
         let socket = self.home.path().join("run/sessiond.sock");
         self.app = Some(App::connect(&self.driver.runtime, &socket));
     }
 
-    /// SIGKILL to the daemon and nobody else.
+    /// Sends SIGKILL to the daemon only.
     pub(crate) fn kill_daemon(&mut self) {
         let mut daemon = self.daemon.take().expect("a daemon");
         daemon.child.kill().expect("the daemon killed");
@@ -194,7 +201,7 @@ impl<L: Lab> Bridge<L> {
         self.app = None;
     }
 
-    /// Asks the daemon to stop and waits for its end.
+    /// Asks the daemon to stop and waits until it exits.
     pub(crate) fn stop_daemon(&mut self) -> ExitStatus {
         let client = self.app().client.clone();
         self.call(async move { client.call(Shutdown::default()).await })
@@ -205,7 +212,7 @@ impl<L: Lab> Bridge<L> {
         status
     }
 
-    /// Makes a conversation in the project's folder.
+    /// Creates a conversation in the project's folder.
     pub(crate) fn conversation(&self, settings: Settings) -> ConversationId {
         let client = self.app().client.clone();
         let cwd = self.lab.project().to_str().expect("a path in UTF-8").to_owned();
@@ -223,7 +230,7 @@ impl<L: Lab> Bridge<L> {
         answer.expect("conversation/new").conversation.id
     }
 
-    /// Sends a prompt without waiting for the turn's end.
+    /// Sends a prompt without waiting for the turn to end.
     pub(crate) fn begin_prompt(
         &self,
         id: ConversationId,
@@ -233,12 +240,12 @@ impl<L: Lab> Bridge<L> {
         self.begin_prompt_of(id, text, None, request_id)
     }
 
-    /// Sends a prompt and waits for the turn's end.
+    /// Sends a prompt and waits until the turn ends.
     pub(crate) fn prompt(&self, id: ConversationId, text: &str) -> Result<TurnResult, BridgeError> {
         self.begin_prompt(id, text, None).wait()
     }
 
-    /// The same, for anything of the history that will do.
+    /// Sends a prompt that accepts a resume with at least this fidelity, and waits until the turn ends.
     pub(crate) fn prompt_at_least(
         &self,
         id: ConversationId,
@@ -270,14 +277,14 @@ impl<L: Lab> Bridge<L> {
         })
     }
 
-    /// An ordinary turn.
+    /// Runs a turn that must end normally.
     pub(crate) fn prompted(&self, id: ConversationId, text: &str) -> TurnResult {
         let turn = self.prompt(id, text).expect("conversation/prompt");
         assert_eq!(turn.stop_reason, StopReason::EndTurn, "{turn:?}");
         turn
     }
 
-    /// The conversation as it stands.
+    /// Reads the current state of the conversation.
     pub(crate) fn get(&self, id: ConversationId) -> Conversation {
         let client = self.app().client.clone();
         let answer = self.call(async move {
@@ -290,7 +297,7 @@ impl<L: Lab> Bridge<L> {
         answer.expect("conversation/get").conversation
     }
 
-    /// The chain of a conversation.
+    /// Reads the chain of a conversation.
     pub(crate) fn chain(&self, id: ConversationId) -> Vec<Link> {
         let client = self.app().client.clone();
         let answer = self.call(async move {
@@ -303,17 +310,17 @@ impl<L: Lab> Bridge<L> {
         answer.expect("conversation/chain").links
     }
 
-    /// The upstream id at the chain's end.
+    /// The upstream id of the head.
     pub(crate) fn head(&self, id: ConversationId) -> String {
         self.get(id).head.expect("a head").as_str().to_owned()
     }
 
-    /// Branches off at the head.
+    /// Forks at the head.
     pub(crate) fn fork(&self, id: ConversationId, in_place: bool) -> ForkAnswer {
         self.fork_at(id, in_place, None).expect("conversation/fork")
     }
 
-    /// Branches off behind a checkpoint, or at the head.
+    /// Forks after a checkpoint, or at the head if `at` is `None`.
     pub(crate) fn fork_at(
         &self,
         id: ConversationId,
@@ -333,7 +340,7 @@ impl<L: Lab> Bridge<L> {
         })
     }
 
-    /// Replaces the prompt of the turn at a place.
+    /// Replaces the prompt of the turn at this checkpoint.
     pub(crate) fn edit(&self, id: ConversationId, at: &str, text: &str) -> Result<EditAnswer, BridgeError> {
         let client = self.app().client.clone();
         let (at, prompt) = (at.to_owned(), PromptContent::text(text));
@@ -349,7 +356,7 @@ impl<L: Lab> Bridge<L> {
         })
     }
 
-    /// Takes back what was done last in place.
+    /// Undoes the last change made in place.
     pub(crate) fn undo(&self, id: ConversationId) -> UndoAnswer {
         let client = self.app().client.clone();
         self.call(async move {
@@ -363,7 +370,7 @@ impl<L: Lab> Bridge<L> {
         .expect("conversation/undo")
     }
 
-    /// Has the conversation go to another folder.
+    /// Moves the conversation to another folder.
     pub(crate) fn move_to(&self, id: ConversationId, folder: &Path) -> Result<MoveAnswer, BridgeError> {
         let (client, cwd) = (
             self.client(),
@@ -408,9 +415,9 @@ impl<L: Lab> Bridge<L> {
         .expect("transcript/keep");
     }
 
-    /// Waits until the daemon holds copies of so many sessions, asking again with each change of its data
-    /// folder: no event of the protocol says that a copy is complete, and completing one changes the folder.
-    /// Between changes this sleeps.
+    /// Waits until the daemon has copies of this many sessions. No event of the protocol reports a finished
+    /// copy, but finishing one changes the data folder. So this asks again after each change there, and
+    /// sleeps in between.
     pub(crate) fn wait_kept(&self, sessions: u64) {
         Watched::below(&self.home.path().join("data")).wait_for("kept copies", || {
             let client = self.client();
@@ -420,7 +427,7 @@ impl<L: Lab> Bridge<L> {
         });
     }
 
-    /// Deletes a conversation with its transcripts. Those that are still there.
+    /// Deletes a conversation and its transcripts. Returns the transcripts that still exist.
     pub(crate) fn delete_with_transcripts(&self, id: ConversationId) -> Vec<RemainingTranscript> {
         let client = self.app().client.clone();
         let transcripts = TranscriptsOnDelete::Delete;
@@ -436,7 +443,7 @@ impl<L: Lab> Bridge<L> {
         answer.expect("conversation/delete").remaining
     }
 
-    /// Cancels the running turn; whether there was one.
+    /// Cancels the running turn. Returns whether there was one.
     pub(crate) fn cancel(&self, id: ConversationId) -> bool {
         let client = self.app().client.clone();
         let answer = self.call(async move {
@@ -465,7 +472,7 @@ impl<L: Lab> Bridge<L> {
         .expect("conversation/update");
     }
 
-    /// Answers a permission question with its option of this kind.
+    /// Answers a permission question with the option of this kind.
     pub(crate) fn respond(&self, id: ConversationId, interrupt: &Interrupt, kind: &str) {
         let options: Vec<Value> = interrupt
             .options
@@ -491,7 +498,7 @@ impl<L: Lab> Bridge<L> {
         .expect("conversation/respond");
     }
 
-    /// Waits for a question of the conversation: its first since the app connected.
+    /// Waits for the first question of the conversation since the client connected.
     pub(crate) fn question(&self, id: ConversationId) -> Interrupt {
         self.wait_event("a question", |event| match &event.event {
             Event::InterruptRaised { interrupt } if event.conversation_id == id => Some(interrupt.clone()),
@@ -499,13 +506,13 @@ impl<L: Lab> Bridge<L> {
         })
     }
 
-    /// Waits for a question of the conversation and allows it once.
+    /// Waits for a question of the conversation and answers "allow once".
     pub(crate) fn allow_next(&self, id: ConversationId) {
         let interrupt = self.question(id);
         self.respond(id, &interrupt, "allow_once");
     }
 
-    /// The events of a conversation so far, since the app connected.
+    /// The events of a conversation since the client connected.
     pub(crate) fn events(&self, id: ConversationId) -> Vec<Event> {
         let events = self.app().heard.lock();
         events
@@ -515,7 +522,7 @@ impl<L: Lab> Bridge<L> {
             .collect()
     }
 
-    /// Waits until some event, old or new, is as wanted.
+    /// Waits until `wanted` accepts an event, whether already received or new.
     pub(crate) fn wait_event<T>(&self, what: &str, wanted: impl Fn(&EventEnvelope) -> Option<T>) -> T {
         let heard = &self.app().heard;
         let deadline = Instant::now() + WAIT_LIMIT;
@@ -534,8 +541,8 @@ impl<L: Lab> Bridge<L> {
         }
     }
 
-    /// Waits until the transcript of a conversation's head holds a text, looking again with each event of the
-    /// conversation: the turn's own stream is the clock.
+    /// Waits until the transcript of the head contains a text. It looks again at each event of the
+    /// conversation, because the events arrive while the agent writes.
     pub(crate) fn wait_written(&self, id: ConversationId, text: &str) {
         let head = self.head(id);
         self.wait_event("the text in the transcript", |event| {
@@ -545,7 +552,7 @@ impl<L: Lab> Bridge<L> {
         });
     }
 
-    /// The connection itself, for [`Bridge::call`].
+    /// The connected client, for use with [`Bridge::call`].
     pub(crate) fn client(&self) -> Arc<Client> {
         Arc::clone(&self.app().client)
     }
@@ -563,7 +570,7 @@ impl<L: Lab> Bridge<L> {
         Pending(call, runtime)
     }
 
-    /// Has the transcript of a conversation repaired.
+    /// Repairs the transcript of a conversation.
     pub(crate) fn repair(&self, id: ConversationId) -> CheckAnswer {
         let client = self.client();
         let answer = self.call(async move {
@@ -577,7 +584,7 @@ impl<L: Lab> Bridge<L> {
         answer.expect("transcript/check")
     }
 
-    /// Waits for the answer to a call of the client.
+    /// Waits for the response to a call of the client.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T, jsonrpsee::core::ClientError>> + Send + 'static,
@@ -587,7 +594,7 @@ impl<L: Lab> Bridge<L> {
 }
 
 impl<T> Pending<T> {
-    /// Waits for the answer.
+    /// Waits for the response.
     pub(crate) fn wait(self) -> Result<T, BridgeError> {
         let Pending(call, runtime) = self;
         let answer = runtime
@@ -660,7 +667,7 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits for its end.
+    /// Waits until the daemon exits.
     fn end(&mut self) -> ExitStatus {
         assert!(self.has_ended_in_time(), "the daemon does not stop");
         self.child.wait().expect("the daemon's end")
@@ -675,7 +682,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The daemon's own words explain a failure best.
+            // The daemon's log explains a failure best.
             support::explain("the daemon", &self.said());
         }
         if !matches!(self.child.try_wait(), Ok(None)) {
@@ -696,16 +703,16 @@ fn bridge_error(error: jsonrpsee::core::ClientError) -> BridgeError {
     }
 }
 
-/// A picture of one point, in base64.
+/// A picture of one pixel, in base64.
 pub(crate) const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// A prompt with it.
+/// A prompt with [`PNG`] and a text.
 pub(crate) fn with_picture(text: &str) -> PromptContent {
     with_png(PNG, text)
 }
 
-/// A prompt with a picture, which is told in base64.
+/// A prompt with this picture, given in base64, and a text.
 pub(crate) fn with_png(png: &str, text: &str) -> PromptContent {
     let blocks = [
         json!({"type": "image", "mimeType": "image/png", "data": png}),

@@ -1,5 +1,6 @@
-//! A model behind the chat completions API, as Qwen Code uses it. The same server, script and directives as for Claude (see
-//! [`super::model_server`] and [`super::script`]); here are its wire and what a request of it holds.
+//! A model behind the chat completions API, which Qwen Code uses. Server, script and directives are those for
+//! Claude (see [`super::model_server`] and [`super::script`]); this module has the wire format and reads
+//! requests.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -10,7 +11,8 @@ use super::http::{self, Request};
 use super::model_server::{Said, Shared, What};
 use super::script::{self, Answer, AnswerBlock, HttpError};
 
-/// Answers one request. Whether the connection goes on. Pace is not kept: whole texts are sent.
+/// Answers one request. Returns whether the connection stays open. The script's pace is ignored: each text is
+/// sent whole.
 pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Result<bool> {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     match (request.method.as_str(), request.path.as_str()) {
@@ -39,7 +41,7 @@ pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared)
     }
 }
 
-/// The conversation that a request holds, message by message, without what the agent adds by itself.
+/// The conversation in a request, message by message, without the messages that the agent adds.
 pub(super) fn conversation_of(body: &Value) -> Vec<Said> {
     let mut said = Vec::new();
     for message in body["messages"].as_array().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! A place for the real Claude adapter to work in: a scripted model, a scratch home, a project folder, and
-//! the environment that keeps it from the outside world.
+//! The surroundings of the real Claude adapter: a scripted model, a scratch home, a project folder, and an
+//! environment that isolates it from the outside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use super::acp_client::AcpClient;
 use super::model_server::ModelServer;
 use super::npm::{self, Adapter};
 
-/// How the adapter pays for the model, which decides how limits look.
+/// How the adapter is billed for the model. This determines how a limit appears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Account {
-    /// An API key: limits are retried, and have no reset time.
+    /// An API key: the agent retries at a limit, and a limit has no reset time.
     Key,
-    /// A subscription: limits end the turn at once and tell when they lift.
+    /// A subscription: a limit ends the turn at once and contains its reset time.
     Subscription,
 }
 
-/// The folder below `root` in which the agent keeps the transcripts of a working directory: its path without
-/// symbolic links, with a dash for all but ASCII letters and digits; after 200 of UTF-16's units a hash of
-/// the whole path replaces the rest.
+/// The folder below `root` in which the agent keeps the transcripts of a working directory. Its name is the
+/// path without symbolic links, with a dash for each character that is not an ASCII letter or digit. After
+/// 200 UTF-16 units, a hash of the whole path replaces the rest.
 pub(crate) fn project_folder(root: &Path, cwd: &Path) -> PathBuf {
     let resolved = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
     let units: Vec<u16> = resolved.to_str().expect("UTF-8").encode_utf16().collect();
@@ -46,13 +46,13 @@ pub(crate) fn project_folder(root: &Path, cwd: &Path) -> PathBuf {
     root.join("projects").join(name)
 }
 
-/// What the agent sends the model as the result of a tool call that has none in the transcript.
+/// What the agent sends to the model for a tool call whose result is missing in the transcript.
 pub(crate) const INTERRUPTED: &str = "[Tool call interrupted: the session ended before this call's result was recorded, so its \
     outcome is unknown. Check whether it took effect before relying on it or running it again.]";
 
-/// One test's adapter, model and folders. All end with it.
+/// The adapter, model and folders of one test. Dropping it ends and deletes all of them.
 pub(crate) struct ClaudeLab {
-    // Dropped in this order: the model first, so that no late request finds the folders gone.
+    // Fields are dropped in this order: first the model, so that no late request finds its folders deleted.
     pub(crate) model: ModelServer,
     adapter: Adapter,
     account: Account,
@@ -60,7 +60,7 @@ pub(crate) struct ClaudeLab {
 }
 
 impl ClaudeLab {
-    /// None, with the reason printed, when the adapter cannot be had.
+    /// Returns `None` and prints the reason if the adapter cannot be installed.
     pub(crate) fn new(account: Account) -> Option<ClaudeLab> {
         let adapter = match npm::claude_adapter() {
             Ok(adapter) => adapter,
@@ -84,23 +84,23 @@ impl ClaudeLab {
         Some(lab)
     }
 
-    /// The agent's settings. They have it ask before each tool: without them it starts in auto mode, in which
-    /// a model decides what needs no question.
+    /// The agent's settings file. It makes the agent ask before each tool. Without it, the agent starts in
+    /// auto mode, in which a model decides which tools need no question.
     pub(crate) fn settings(&self) -> PathBuf {
         self.transcript_root().join("settings.json")
     }
 
-    /// The folder that sessions work in, without symbolic links.
+    /// The working directory of the sessions, without symbolic links.
     pub(crate) fn project(&self) -> PathBuf {
         self.scratch().join("project")
     }
 
-    /// Where the adapter keeps its transcripts (its configuration folder).
+    /// The folder of the adapter's transcripts, which is its configuration folder.
     pub(crate) fn transcript_root(&self) -> PathBuf {
         self.scratch().join("claude")
     }
 
-    /// A folder of this lab.
+    /// The folder that contains all of the lab's files, without symbolic links.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.scratch.path().canonicalize().expect("the scratch folder")
     }
@@ -110,7 +110,7 @@ impl ClaudeLab {
         (self.adapter.node.clone(), vec![self.adapter.script.clone()])
     }
 
-    /// The adapter's whole environment.
+    /// The complete environment of the adapter.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let (server, root) = (self.model.url(), self.transcript_root());
         self.adapter.environment(
@@ -118,7 +118,7 @@ impl ClaudeLab {
             &[
                 ("ANTHROPIC_BASE_URL", server.as_str()),
                 ("CLAUDE_CONFIG_DIR", root.to_str().expect("a path in UTF-8")),
-                // A failure is reported after one retry, not after three minutes.
+                // With one retry, a failure is reported at once instead of after three minutes.
                 ("CLAUDE_CODE_MAX_RETRIES", "1"),
                 ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
                 ("DISABLE_TELEMETRY", "1"),
@@ -132,12 +132,12 @@ impl ClaudeLab {
         )
     }
 
-    /// A new adapter process, initialized.
+    /// Starts and initializes a new adapter process.
     pub(crate) fn adapter(&self) -> AcpClient {
         AcpClient::initialized(self.command(), self.environment(), &self.project())
     }
 
-    /// The transcript of a session, in whichever project folder it is.
+    /// Finds the transcript of a session, in whichever project folder it is.
     pub(crate) fn transcript(&self, session_id: &str) -> Option<PathBuf> {
         self.transcripts()
             .into_iter()

@@ -1,5 +1,5 @@
-//! A place for the real Codex adapter to work in: a scripted model, a scratch home, a project folder, and the
-//! configuration and environment that keep it from the outside world.
+//! The surroundings of the real Codex adapter: a scripted model, a scratch home, a project folder, and a
+//! configuration and environment that isolate it from the outside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use super::acp_client::AcpClient;
 use super::model_server::ModelServer;
 use super::npm::{self, Adapter};
 
-/// One test's adapter, model and folders. All end with it.
+/// The adapter, model and folders of one test. Dropping it ends and deletes all of them.
 pub(crate) struct CodexLab {
-    // Dropped in this order: the model first, so that no late request finds the folders gone.
+    // Fields are dropped in this order: first the model, so that no late request finds its folders deleted.
     pub(crate) model: ModelServer,
     adapter: Adapter,
     scratch: TempDir,
 }
 
 impl CodexLab {
-    /// None, with the reason printed, when the adapter cannot be had.
+    /// Returns `None` and prints the reason if the adapter cannot be installed.
     pub(crate) fn new() -> Option<CodexLab> {
         let adapter = match npm::codex_adapter() {
             Ok(adapter) => adapter,
@@ -42,23 +42,23 @@ impl CodexLab {
         Some(lab)
     }
 
-    /// Gives the model's provider a name. Codex goes on only from transcripts that name the same.
+    /// Sets the name of the model's provider. Codex resumes only transcripts with the same provider.
     pub(crate) fn name_provider(&self, name: &str) {
         let path = self.transcript_root().join("config.toml");
         fs::write(path, self.configuration(name)).expect("a configuration");
     }
 
-    /// The folder that sessions work in, without symbolic links.
+    /// The working directory of the sessions, without symbolic links.
     pub(crate) fn project(&self) -> PathBuf {
         self.scratch().join("project")
     }
 
-    /// Where Codex keeps everything, its transcripts among it.
+    /// The folder of all of Codex's files, including its transcripts.
     pub(crate) fn transcript_root(&self) -> PathBuf {
         self.scratch().join("codex")
     }
 
-    /// A folder of this lab.
+    /// The folder that contains all of the lab's files, without symbolic links.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.scratch.path().canonicalize().expect("the scratch folder")
     }
@@ -68,7 +68,7 @@ impl CodexLab {
         (self.adapter.node.clone(), vec![self.adapter.script.clone()])
     }
 
-    /// The adapter's whole environment.
+    /// The complete environment of the adapter.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let root = self.transcript_root();
         self.adapter.environment(
@@ -82,12 +82,12 @@ impl CodexLab {
         )
     }
 
-    /// A new adapter process, initialized.
+    /// Starts and initializes a new adapter process.
     pub(crate) fn adapter(&self) -> AcpClient {
         AcpClient::initialized(self.command(), self.environment(), &self.project())
     }
 
-    /// The transcript of a session: the file whose name ends with its id.
+    /// Finds the transcript of a session: its file name ends with the session's id.
     pub(crate) fn transcript(&self, session_id: &str) -> Option<PathBuf> {
         let is_of_session = |path: &PathBuf| {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
@@ -96,7 +96,7 @@ impl CodexLab {
         self.transcripts().into_iter().find(is_of_session)
     }
 
-    /// All transcripts, archived ones too, sorted by path.
+    /// All transcripts, including archived ones, sorted by path.
     pub(crate) fn transcripts(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for folder in ["sessions", "archived_sessions"] {
@@ -110,10 +110,10 @@ impl CodexLab {
         self.scratch().join("home")
     }
 
-    /// The sandbox of its tools holds the project's folder and no other: in `/tmp` it would put a `.git` and
-    /// the like for as long as a tool runs, which other tests see.
+    /// The configuration file. It excludes `/tmp` from the sandbox of the tools: otherwise Codex would create
+    /// `.git` and similar entries there while a tool runs, and other tests would see them.
     fn configuration(&self, provider: &str) -> String {
-        // A JSON string is a TOML string too.
+        // A JSON string is also a valid TOML string.
         let url = json!(format!("{}/v1", self.model.url()));
         format!(
             r#"model = "scripted"

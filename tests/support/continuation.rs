@@ -1,4 +1,4 @@
-//! Conversations that go on by themselves, in the same words for every real agent.
+//! Scenarios of conversations that continue automatically, the same for every kind of real agent.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::client::Call;
@@ -9,22 +9,22 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use crate::bridge_of::{Bridge, Lab, Pending};
 
-/// What is said where the agent has the prompt already.
+/// The text that is sent in place of the prompt if the agent already has the prompt.
 pub(crate) const GO_ON: &str = "Your last turn was cut short. Continue it from where it stopped.";
 
-/// How the turn ended with which the conversation went on by itself.
+/// The stop reason of the turn with which the conversation continued automatically.
 pub(crate) fn went_on(bridge: &Bridge<impl Lab>, id: ConversationId) -> StopReason {
-    let turn_id = &bridge.wait_event("a turn by itself", |event| match &event.event {
+    let turn_id = &bridge.wait_event("an automatic continuation", |event| match &event.event {
         Event::Continued { turn_id } if event.conversation_id == id => Some(turn_id.clone()),
         _ => None,
     });
-    bridge.wait_event("the turn that goes on", |event| match &event.event {
+    bridge.wait_event("the end of the continued turn", |event| match &event.event {
         Event::TurnEnded { turn } if turn.turn_id == *turn_id => Some(turn.stop_reason.clone()),
         _ => None,
     })
 }
 
-/// Begins a turn in each of these conversations, each of which has reached the model.
+/// Starts a turn in each of these conversations and waits until both have reached the model.
 pub(crate) fn begin_together(
     bridge: &Bridge<impl Lab>,
     ids: [ConversationId; 2],
@@ -38,7 +38,8 @@ pub(crate) fn begin_together(
     })
 }
 
-/// They ended with the process that they shared, and the cause is unknown. Each is continued on request.
+/// Checks that both turns failed because the process they shared died of an unknown cause, and that each can
+/// be continued on request.
 pub(crate) fn continue_after_shared_death(
     bridge: &Bridge<impl Lab>,
     ids: [ConversationId; 2],
@@ -52,7 +53,7 @@ pub(crate) fn continue_after_shared_death(
             (FailureKind::AgentDied, true),
             "{failure:?}"
         );
-        assert!(turn.continuation.is_none(), "the user continues it");
+        assert!(turn.continuation.is_none(), "nothing continues it automatically");
         let client = bridge.client();
         let answer = bridge.call(async move {
             client
@@ -63,6 +64,6 @@ pub(crate) fn continue_after_shared_death(
                 })
                 .await
         });
-        answer.expect("it is continued");
+        answer.expect("the continuation on request");
     }
 }

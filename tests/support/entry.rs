@@ -1,4 +1,4 @@
-//! What a daemon under test is configured with.
+//! The configuration of a daemon under test.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(crate) struct AgentEntry {
 
 impl AgentEntry {
     pub(crate) fn to_toml(&self) -> String {
-        // A JSON string is a TOML string too.
+        // A JSON string is also a valid TOML string.
         let quoted = |value: &Value| value.to_string();
         let args: Vec<String> = self.args.iter().map(|arg| quoted(&json!(arg))).collect();
         let env: Vec<String> = self

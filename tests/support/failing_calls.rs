@@ -1,5 +1,5 @@
-//! System calls of a daemon that fail as on a broken disk. The kernel asks the test for the result of each: an error for the
-//! paths that the test names, otherwise what the call itself gives.
+//! Makes system calls of a daemon fail as on a broken disk. The kernel asks the test about each call: calls
+//! for paths that the test names get an error, all others are executed.
 
 use std::fs;
 use std::io::IoSliceMut;
@@ -45,14 +45,15 @@ struct Rule {
     process: Option<u32>,
     call: Call,
     below: PathBuf,
-    /// None if the call succeeds.
+    /// `None` lets the call succeed.
     errno: Option<Errno>,
-    /// How often it may still be used.
+    /// How often the rule still applies.
     left: usize,
     used: usize,
 }
 
-/// The calls of a home's daemons and their agents. All succeed until one is made to fail.
+/// The answered system calls of a home's daemons and their agents. All calls succeed until the test makes one
+/// fail.
 pub(crate) struct Calls<'a> {
     home: &'a Home,
     calls: Vec<Call>,
@@ -68,12 +69,12 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Starts a daemon whose calls are answered here.
+    /// Starts a daemon whose system calls this answers.
     pub(crate) fn start(&self) -> Daemon<'a> {
         self.home.start_command(self.command(), &[])
     }
 
-    /// The daemon as a command, to be started once.
+    /// Returns the command of such a daemon, to be started once.
     pub(crate) fn command(&self) -> Command {
         let socket = self.home.path().join("calls.sock");
         let accepting = UnixListener::bind(&socket).unwrap();
@@ -100,17 +101,17 @@ impl<'a> Calls<'a> {
         command
     }
 
-    /// Has a call fail for everything below this path, so many times, until [`Self::succeed`].
+    /// Makes a call fail this many times for everything below this path, or until [`Self::succeed`].
     pub(crate) fn fail(&self, call: Call, below: &Path, errno: Errno, times: usize) {
         self.fail_in(None, call, below, errno, times);
     }
 
-    /// The same in one process only.
+    /// The same as [`Self::fail`], but if `process` is given, only for calls of that process.
     pub(crate) fn fail_in(&self, process: Option<u32>, call: Call, below: &Path, errno: Errno, times: usize) {
         self.answer_with(process, call, below, Some(errno), times);
     }
 
-    /// Lets a call succeed so many times before those that are made to fail after this.
+    /// Lets a call succeed this many times before any rule that is added later applies.
     pub(crate) fn pass(&self, call: Call, below: &Path, times: usize) {
         self.answer_with(None, call, below, None, times);
     }
@@ -123,7 +124,10 @@ impl<'a> Calls<'a> {
         errno: Option<Errno>,
         times: usize,
     ) {
-        assert!(self.calls.contains(&call), "{call:?} is not asked for");
+        assert!(
+            self.calls.contains(&call),
+            "{call:?} is not among the intercepted calls"
+        );
         self.rules.lock().unwrap().push(Rule {
             process,
             call,
@@ -134,13 +138,13 @@ impl<'a> Calls<'a> {
         });
     }
 
-    /// Has all calls succeed again; returns how many have failed.
+    /// Makes all calls succeed again. Returns how many have failed.
     pub(crate) fn succeed(&self) -> usize {
         self.rules.lock().unwrap().drain(..).map(|rule| rule.used).sum()
     }
 }
 
-/// Receives the listener that the daemon's process passes before it becomes the daemon.
+/// Receives the listener that the daemon's process sends before it becomes the daemon.
 fn receive(accepting: &UnixListener) -> OwnedFd {
     let (socket, _) = accepting.accept().unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -155,7 +159,7 @@ fn receive(accepting: &UnixListener) -> OwnedFd {
     descriptors.flatten().next().expect("a listener")
 }
 
-/// Answers calls until no process is left that makes any.
+/// Answers calls until no process with the filter is left.
 fn answer(listener: &OwnedFd, calls: &[Call], rules: &Mutex<Vec<Rule>>) {
     loop {
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
@@ -166,7 +170,7 @@ fn answer(listener: &OwnedFd, calls: &[Call], rules: &Mutex<Vec<Rule>>) {
         if !ready[0].revents().contains(PollFlags::IN) {
             return;
         }
-        // Without one, the caller was killed or interrupted meanwhile.
+        // There is no request if the caller was killed or interrupted meanwhile.
         let Some(asked) = next(listener) else { continue };
         let number = libc::c_long::from(asked.data.nr);
         let call = calls.iter().find(|call| call.numbers().contains(&number));
@@ -175,12 +179,12 @@ fn answer(listener: &OwnedFd, calls: &[Call], rules: &Mutex<Vec<Rule>>) {
         let rule = rules.iter_mut().find(|rule| {
             let is_below = path.as_ref().is_some_and(|path| path.starts_with(&rule.below));
             let is_asked = rule.left > 0 && Some(&rule.call) == call && is_below;
-            // A thread is in the process that lists it.
+            // A thread belongs to the process that lists it under `task`.
             let is_in = |process| Path::new(&format!("/proc/{process}/task/{}", asked.pid)).exists();
             is_asked && rule.process.is_none_or(is_in)
         });
         let errno = rule.as_ref().and_then(|rule| rule.errno);
-        // A call that was interrupted is made again.
+        // If the call was interrupted, it is made again and asked again, so the rule is not used up.
         if send(listener, asked.id, errno)
             && let Some(rule) = rule
         {
@@ -190,10 +194,10 @@ fn answer(listener: &OwnedFd, calls: &[Call], rules: &Mutex<Vec<Rule>>) {
     }
 }
 
-/// The path that a call is about; none if the caller has ended.
+/// The path that a call refers to, or `None` if the caller has ended.
 fn path_of(call: Call, asked: &seccomp_notif) -> Option<PathBuf> {
     let process = PathBuf::from(format!("/proc/{}", asked.pid));
-    // The kernel takes the lower half too.
+    // The kernel uses only the lower half too.
     let opened = |descriptor: u64| match descriptor as i32 {
         libc::AT_FDCWD => fs::read_link(process.join("cwd")),
         descriptor => fs::read_link(process.join(format!("fd/{descriptor}"))),
@@ -211,7 +215,8 @@ fn path_of(call: Call, asked: &seccomp_notif) -> Option<PathBuf> {
 
 #[allow(unsafe_code, reason = "no crate of this package makes these calls")]
 fn next(listener: &OwnedFd) -> Option<seccomp_notif> {
-    // SAFETY: the structure consists of numbers, for which 0 is valid, and the kernel asks for it zeroed and fills it.
+    // SAFETY: the structure consists of integers, for which 0 is valid; the kernel requires it zeroed and
+    // fills it in.
     unsafe {
         let mut asked: seccomp_notif = std::mem::zeroed();
         let got = libc::ioctl(listener.as_raw_fd(), SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked);
@@ -219,7 +224,8 @@ fn next(listener: &OwnedFd) -> Option<seccomp_notif> {
     }
 }
 
-/// Whether the caller got the answer: an error, or none to have the kernel do what was called.
+/// Sends the answer: an error, or `None` to let the kernel execute the call. Returns whether the caller
+/// received it.
 #[allow(unsafe_code, reason = "no crate of this package makes these calls")]
 fn send(listener: &OwnedFd, id: u64, errno: Option<Errno>) -> bool {
     let mut answer = seccomp_notif_resp {

@@ -1,23 +1,24 @@
-//! The little of HTTP/1.1 that the model server needs: one request read from a stream, one answer written.
+//! The small part of HTTP/1.1 that the model server needs: reads one request from a stream and writes one
+//! response.
 
 use std::io::{self, BufRead, Read, Write};
 
-/// Largest head (request line and headers), in bytes; a real client's is under 4 KiB.
+/// Largest head (request line and headers), in bytes; a real client sends less than 4 KiB.
 const HEAD_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// Largest body, in bytes: a test's prompt of 20 MB fits.
+/// Largest body, in bytes; large enough for a test's prompt of 20 MB.
 const BODY_LIMIT_BYTES: usize = 64 * 1024 * 1024;
 
 /// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Without the query.
+    /// The path without the query.
     pub(crate) path: String,
     pub(crate) body: Vec<u8>,
 }
 
-/// Reads one request, None at the end of the connection.
+/// Reads one request. Returns `None` at the end of the connection.
 pub(crate) fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Request>> {
     let mut head = stream.by_ref().take(HEAD_LIMIT_BYTES);
     let mut line = String::new();
@@ -58,7 +59,7 @@ pub(crate) fn read_request(stream: &mut impl BufRead) -> io::Result<Option<Reque
     Ok(Some(Request { method, path, body }))
 }
 
-/// Writes the head of an answer. Without a body length the body ends with the connection.
+/// Writes the head of a response. Without a body length, the end of the connection ends the body.
 pub(crate) fn write_head(
     stream: &mut impl Write,
     status: u16,
@@ -77,7 +78,7 @@ pub(crate) fn write_head(
     stream.flush()
 }
 
-/// Writes a whole answer with a JSON body; `head_only` answers a HEAD request.
+/// Writes a whole response with a JSON body; `head_only` omits the body, for a HEAD request.
 pub(crate) fn write_json(
     stream: &mut impl Write,
     status: u16,

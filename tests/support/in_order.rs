@@ -1,16 +1,17 @@
-//! How much of a list is there in its order.
+//! Counts how many entries of a list are missing if the rest must appear in order.
 
-/// The fewest of `known` that have to be taken for missing, so that all others stand in their order.
+/// Returns the smallest number of entries of `known` that must be considered missing so that all others
+/// appear in order.
 ///
-/// `after` finds an entry at or behind a place and says where what comes after it begins. What
-/// `is_told_elsewhere` counts for nothing when it is not in its place. Texts may repeat: the first place
-/// where one stands need not be its own.
+/// `after` finds an entry at or after a position and returns where the following text begins. An entry for
+/// which `is_told_elsewhere` holds costs nothing if it is not in its position. Texts may repeat: the first
+/// position at which an entry appears need not be its own.
 pub(crate) fn fewest_missing(
     known: &[String],
     after: impl Fn(&str, usize) -> Option<usize>,
     is_told_elsewhere: impl Fn(&str) -> bool,
 ) -> usize {
-    // By how many are missing, the first place behind all the others.
+    // Indexed by the number of missing entries: the earliest position after all other entries so far.
     let mut reached = vec![Some(0)];
     for entry in known {
         let cost = usize::from(!is_told_elsewhere(entry));
@@ -44,7 +45,7 @@ fn a_text_that_stands_twice_is_not_taken_for_a_later_one() {
     assert_eq!(missing(&["a", "b"], &["b", "a"], ""), 1);
     assert_eq!(missing(&["a", "b", "c"], &["c"], ""), 2);
     assert_eq!(missing(&["a", "b", "c"], &["c"], "a"), 1);
-    // The one that is missing stands again behind the others.
+    // The missing entry appears again after the others.
     assert_eq!(missing(&["a", "on", "b", "c"], &["a", "b", "c", "on"], ""), 1);
     assert_eq!(missing(&["a", "on", "b", "on"], &["a", "b", "on"], ""), 1);
 }

@@ -1,11 +1,11 @@
-//! What the tests that drive real programs share: a scripted model server, a small ACP client, and the
-//! installation of the real adapters. Nothing here knows the bridge.
+//! Shared parts of the tests that drive real programs: a scripted model server, a small ACP client, and the
+//! installation of the real adapters. Nothing here knows the daemon.
 
-// Each test program uses its own part of this.
+// Each test program uses only some of these.
 #![allow(dead_code)]
-// The exemption for tests covers test functions only, not what they call.
+// Clippy exempts only test functions, not the functions they call.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
-// JSON made on the spot reads better given away than borrowed.
+// Temporary JSON values are easier to read passed by value than by reference.
 #![allow(clippy::needless_pass_by_value)]
 
 pub(crate) mod acp_client;
@@ -24,7 +24,7 @@ pub(crate) mod script;
 #[cfg(target_os = "linux")]
 pub(crate) mod signs;
 
-/// Shows what explains the failure of a test, under a heading.
+/// Prints a text that explains the failure of a test, under a heading.
 pub(crate) fn explain(heading: &str, text: &str) {
     eprintln!("--- {heading} ---\n{text}");
 }

@@ -1,8 +1,9 @@
-//! A model in place of Anthropic's (the Messages API) or OpenAI's (see [`super::responses`] and [`super::chat`]) on a loopback
-//! port, scripted from the prompt (see [`super::script`]), keeping every request. What it received is the
-//! only proof of which history an agent really runs on: [`ModelServer::asked`] tells it.
+//! A scripted model that replaces Anthropic's (the Messages API) or OpenAI's (see [`super::responses`] and
+//! [`super::chat`]) on a loopback port. The prompt contains the script (see [`super::script`]). The server
+//! keeps every request: only the requests prove which history an agent really works with, and
+//! [`ModelServer::asked`] returns it.
 //!
-//! Blocking, one thread a connection; everything ends when the [`ModelServer`] is dropped.
+//! The server is blocking and uses one thread per connection. Dropping the [`ModelServer`] ends everything.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Write};
@@ -19,10 +20,11 @@ use super::responses;
 pub(crate) use super::said::{Said, What, model, tool_result, tool_use, user};
 use super::script::{self, Answer, AnswerBlock, HttpError, Pace};
 
-/// How long a test waits for a request before it is taken for lost.
+/// How long a test waits for a request before it fails.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// How the agent's own prompt begins by which it asks what a person may say next; it holds many words.
+/// The beginning of the agent's own prompt that asks the model for suggestions of the next prompt. This
+/// prompt contains many words, possibly those that a test looks for.
 const SUGGESTION: &str = "[SUGGESTION MODE";
 
 /// A running scripted model.
@@ -35,11 +37,11 @@ pub(crate) struct ModelServer {
 pub(super) struct Shared {
     wire: Wire,
     state: Mutex<State>,
-    /// Told of each new request and of the stop.
+    /// Notified of each new request and of the stop.
     changed: Condvar,
 }
 
-/// Whose model it stands in for.
+/// The API that the server speaks.
 #[derive(Debug, Clone, Copy)]
 enum Wire {
     Messages,
@@ -50,32 +52,33 @@ enum Wire {
 #[derive(Default)]
 struct State {
     stopped: bool,
-    /// Bodies of the requests to the model, in the order in which they came.
+    /// Bodies of the requests to the model, in order of arrival.
     requests: Vec<Value>,
-    /// Whose next answer is told to have taken so many tokens: a prompt that holds this text.
+    /// A prompt text and a number of tokens: the next answer to a prompt that contains the text reports this
+    /// many.
     costly: Option<(String, u64)>,
-    /// What it says when it is asked for a summary.
+    /// The answer to a request for a summary.
     summary: Option<String>,
-    /// How often a step has failed, by prompt and step.
+    /// How many requests each step has had, keyed by prompt and step.
     failures: HashMap<String, usize>,
-    /// By number, so that each can be closed at the stop and forgotten when it ends.
+    /// Keyed by number, so that each connection can be closed at the stop and removed when it ends.
     connections: HashMap<usize, TcpStream>,
     next_connection: usize,
     workers: Vec<JoinHandle<()>>,
 }
 
 impl ModelServer {
-    /// Starts a server in place of Anthropic's on a free port of the loopback interface.
+    /// Starts a server with Anthropic's API on a free loopback port.
     pub(crate) fn start() -> ModelServer {
         Self::start_with(Wire::Messages)
     }
 
-    /// The same in place of OpenAI's.
+    /// Starts a server with OpenAI's Responses API.
     pub(crate) fn start_responses() -> ModelServer {
         Self::start_with(Wire::Responses)
     }
 
-    /// The same behind the chat completions API.
+    /// Starts a server with the chat completions API.
     pub(crate) fn start_chat() -> ModelServer {
         Self::start_with(Wire::Chat)
     }
@@ -104,19 +107,19 @@ impl ModelServer {
         format!("http://{}", self.address)
     }
 
-    /// Has the next answer in the turn of a prompt that holds `text` tell that the history takes so many
-    /// tokens.
+    /// Makes the next answer to a prompt that contains `text` report that the history takes this many tokens.
     pub(crate) fn tell_tokens(&self, text: &str, tokens: u64) {
         self.shared.lock().costly = Some((text.to_owned(), tokens));
     }
 
-    /// Has it say these words when the agent has it sum a history up: its directives are what the model knows
-    /// of the turn from then on.
+    /// Sets the answer to the agent's request for a summary. After the compaction the summary is all that the
+    /// model knows of the turn, so directives in it take effect.
     pub(crate) fn tell_summary(&self, words: &str) {
         self.shared.lock().summary = Some(words.to_owned());
     }
 
-    /// The requests of conversations so far, oldest first: those with tools, not titles and the like.
+    /// The requests of conversations so far, oldest first. Requests without tools, such as those for titles,
+    /// are left out.
     pub(crate) fn requests(&self) -> Vec<Value> {
         let state = self.shared.lock();
         state
@@ -127,8 +130,9 @@ impl ModelServer {
             .collect()
     }
 
-    /// The conversation in the newest request whose newest prompt holds `text`. Requests that the agent makes
-    /// for itself with the whole history (to suggest the next prompt) have another newest prompt.
+    /// The conversation in the newest request whose newest prompt contains `text`. Requests that the agent
+    /// sends for its own purposes with the whole history (to suggest the next prompt) have a different newest
+    /// prompt.
     pub(crate) fn asked(&self, text: &str) -> Vec<Said> {
         let requests = self.requests();
         let found = requests
@@ -139,7 +143,7 @@ impl ModelServer {
         found.unwrap_or_else(|| panic!("the model was never asked {text:?}"))
     }
 
-    /// The first request of the turn of a prompt.
+    /// The first request in the turn of a prompt.
     pub(crate) fn first_asked(&self, prompt: &str) -> Value {
         let mut requests = self.requests().into_iter();
         let is_it = |body: &Value| self.shared.wire.conversation_of(body).last() == Some(&user(prompt));
@@ -147,15 +151,15 @@ impl ModelServer {
         found.unwrap_or_else(|| panic!("the model was never asked {prompt:?}"))
     }
 
-    /// How often the model was asked a prompt that holds `text`, as the newest one: once a step of its turn,
-    /// and once more for each try of the agent's own.
+    /// How many requests had a newest prompt that contains `text`. A turn sends one per step, and one more
+    /// per retry of the agent.
     pub(crate) fn times_asked(&self, text: &str) -> usize {
         let requests = self.requests();
         let said = requests.iter().map(|body| self.shared.wire.conversation_of(body));
         said.filter(|said| asks(said, text)).count()
     }
 
-    /// Waits until the model has been asked a prompt that holds `text`.
+    /// Waits until the model has received a prompt that contains `text`.
     pub(crate) fn wait_for(&self, text: &str) {
         let deadline = Instant::now() + WAIT_LIMIT;
         let mut state = self.shared.lock();
@@ -186,13 +190,13 @@ impl Drop for ModelServer {
             let mut state = self.shared.lock();
             state.stopped = true;
             for connection in state.connections.values() {
-                // Already closed by the other side is as good.
+                // The other side may already have closed the connection.
                 connection.shutdown(Shutdown::Both).ok();
             }
             std::mem::take(&mut state.workers)
         };
         self.shared.changed.notify_all();
-        // Wakes the acceptor, which then sees the stop.
+        // Wakes the acceptor, which then notices the stop.
         drop(TcpStream::connect(self.address));
         let threads = self.acceptor.take().into_iter().chain(workers);
         for thread in threads {
@@ -205,8 +209,8 @@ impl Drop for ModelServer {
     }
 }
 
-/// The conversation that a request holds, block by block, without what the agent adds by itself: system
-/// messages and reminders. Texts are trimmed: agents add line ends where they join messages.
+/// The conversation in a request, block by block, without the system messages and reminders that the agent
+/// adds. Texts are trimmed because agents add line breaks where they join messages.
 pub(crate) fn conversation_of(body: &Value) -> Vec<Said> {
     let mut said = Vec::new();
     for message in body["messages"].as_array().into_iter().flatten() {
@@ -266,11 +270,12 @@ impl Wire {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that failed elsewhere must not fail again here, while it is being cleaned up.
+        // A test that has already failed elsewhere must not fail here again during its cleanup.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a request; `step` names the prompt and the step that it is for. How often that was asked before.
+    /// Stores a request; `step` identifies its prompt and step. Returns how many requests this step had
+    /// before.
     pub(super) fn record(&self, body: &Value, step: String) -> usize {
         let mut state = self.lock();
         state.requests.push(body.clone());
@@ -282,19 +287,19 @@ impl Shared {
         before
     }
 
-    /// How many tokens the answer to a prompt tells of; a few where nothing else was asked for.
+    /// The number of tokens that the answer to a prompt reports: the number set for it, or a small default.
     pub(super) fn tokens(&self, prompt: &str) -> u64 {
         let mut state = self.lock();
         let costly = state.costly.take_if(|(text, _)| prompt.contains(&**text));
         costly.map_or(1_000, |(_, tokens)| tokens)
     }
 
-    /// The words of a summary, where some were asked for.
+    /// The answer to a request for a summary, if one was set.
     pub(super) fn summary(&self) -> Option<Answer> {
         self.lock().summary.clone().map(Answer::text)
     }
 
-    /// Waits, but not past the stop. Whether it may go on.
+    /// Waits for this long, or until the stop. Returns whether the server still runs.
     pub(super) fn pause(&self, length: Duration) -> bool {
         let state = self.lock();
         let waited = self
@@ -318,7 +323,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             .insert(number, connection.try_clone().expect("a second handle"));
         let shared = Arc::clone(shared);
         state.workers.push(std::thread::spawn(move || {
-            // An agent that hangs up, or is killed, ends its connection in any way.
+            // If the agent closes the connection or is killed, the connection may end with any error.
             serve(connection, &shared).ok();
             shared.lock().connections.remove(&number);
         }));
@@ -343,7 +348,7 @@ fn serve(connection: TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers one request. Whether the connection goes on.
+/// Answers one request. Returns whether the connection stays open.
 fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Result<bool> {
     let head_only = request.method == "HEAD";
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
@@ -432,11 +437,11 @@ fn write_message(
     answer: &Answer,
     shared: &Shared,
 ) -> io::Result<bool> {
-    // What is asked for beside the conversation, as a title, holds the prompt too.
+    // Requests outside the conversation, for example for a title, contain the prompt too.
     let is_conversation = script::has_tools(request);
     let prompt = is_conversation.then(|| script::newest_prompt(request).0);
     let tokens = shared.tokens(&prompt.unwrap_or_default());
-    // Kept for an hour, as for a subscription.
+    // The cache entry lives for an hour, as with a subscription.
     let kept = json!({"ephemeral_1h_input_tokens": 100, "ephemeral_5m_input_tokens": 0});
     let usage = json!({
         "input_tokens": tokens, "cache_creation_input_tokens": 100, "cache_creation": kept, "cache_read_input_tokens": 2000,
@@ -499,7 +504,7 @@ fn write_message(
                 }
                 Pace::ResetAfter(pieces) if sent_pieces < pieces => {}
                 Pace::ResetAfter(_) => {
-                    // Closing with a linger of zero sends a reset in place of an orderly end.
+                    // Closing with a linger of zero sends a reset instead of ending the connection in order.
                     rustix::net::sockopt::set_socket_linger(&*writer, Some(Duration::ZERO))?;
                     return Err(io::ErrorKind::ConnectionReset.into());
                 }
@@ -535,7 +540,7 @@ fn whole_block(block: &AnswerBlock) -> Value {
     }
 }
 
-/// How a block starts in a stream, and the pieces that follow.
+/// The start of a block in a stream, and the pieces that follow it.
 fn streamed_block(block: &AnswerBlock) -> (Value, Vec<Value>) {
     match block {
         AnswerBlock::Text(text) => {

@@ -1,17 +1,17 @@
-//! The real adapters, installed by npm once and kept between runs.
+//! The real adapters, which npm installs once; later runs reuse the installation.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What is installed for one adapter.
+/// The packages to install for one adapter.
 struct Installation {
-    /// The adapter, and the Node that it needs; npm's own may be older.
+    /// The adapter and the Node that it needs, because npm's own Node may be older.
     packages: &'static [&'static str],
-    /// The folder, named after what is in it: other versions do not disturb it.
+    /// The installation folder. It is named after the versions in it, so that other versions can exist too.
     folder: &'static str,
-    /// The adapter's program, from the folder of packages.
+    /// The adapter's program, relative to the folder of packages.
     script: &'static str,
 }
 
@@ -21,7 +21,7 @@ const CLAUDE: Installation = Installation {
     script: "@agentclientprotocol/claude-agent-acp/dist/index.js",
 };
 
-// Codex itself is named too: the adapter takes any version of a range.
+// Codex itself is listed too, because the adapter accepts a range of versions.
 const CODEX: Installation = Installation {
     packages: &[
         "node@22",
@@ -32,14 +32,14 @@ const CODEX: Installation = Installation {
     script: "@agentclientprotocol/codex-acp/dist/index.js",
 };
 
-// Its own dependencies are bundled.
+// Qwen Code bundles its dependencies.
 const QWEN: Installation = Installation {
     packages: &["node@22", "@qwen-code/qwen-code@0.24.4"],
     folder: "qwen-code-0.24.4-node-22",
     script: "@qwen-code/qwen-code/cli-entry.js",
 };
 
-// Clients of the Agent Client Protocol, and a checker for the schema that its SDK has.
+// Clients of the Agent Client Protocol, and a validator for the schema in its SDK.
 const CLIENTS: Installation = Installation {
     packages: &[
         "node@22",
@@ -51,20 +51,22 @@ const CLIENTS: Installation = Installation {
     script: "acpx/dist/cli.js",
 };
 
-/// Overrides the folder that installations are kept in, which is otherwise Cargo's for tests.
+/// The environment variable that overrides the folder of installations. The default is Cargo's temporary
+/// folder for tests.
 const CACHE_VARIABLE: &str = "SESSION_BRIDGE_NPM_CACHE";
 
 /// An installed adapter.
 #[derive(Debug, Clone)]
 pub(crate) struct Adapter {
-    /// The Node that it runs on.
+    /// The Node that runs the adapter.
     pub(crate) node: PathBuf,
-    /// Its program, for this Node.
+    /// The adapter's script.
     pub(crate) script: PathBuf,
 }
 
 impl Adapter {
-    /// The whole environment of a process of it: none of the user's, so none of the user's settings, keys or account.
+    /// The complete environment of an adapter process. It contains nothing of the user's environment, so the
+    /// user's settings, keys and account are not used.
     pub(crate) fn environment(&self, home: &Path, own: &[(&str, &str)]) -> Vec<(String, String)> {
         let node = self.node.parent().expect("the folder of node").display();
         let path = format!("{node}:/usr/local/bin:/usr/bin:/bin");
@@ -79,19 +81,19 @@ impl Adapter {
 /// Installed clients of the Agent Client Protocol.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
-    /// The Node that they run on.
+    /// The Node that runs the clients.
     pub(crate) node: PathBuf,
-    /// acpx, for this Node.
+    /// The script of acpx.
     pub(crate) acpx: PathBuf,
-    /// The official SDK with the protocol's unstable methods.
+    /// The official SDK, with the unstable methods of the protocol.
     pub(crate) sdk: PathBuf,
-    /// The folder of the protocol's schemas.
+    /// The folder with the schemas of the protocol.
     pub(crate) schemas: PathBuf,
-    /// The checker.
+    /// The script of the schema validator.
     pub(crate) ajv: PathBuf,
 }
 
-/// Why there is no adapter: npm cannot be reached. Nothing else is a reason to skip.
+/// Why an adapter is missing: npm cannot be reached. Tests are skipped for no other reason.
 #[derive(Debug)]
 pub(crate) struct Skip(pub(crate) String);
 
@@ -102,22 +104,22 @@ pub(crate) fn version_of(package: &str) -> Option<&'static str> {
     versions.next()
 }
 
-/// Claude's adapter, installed when it is not yet. Safe to call from tests that run side by side.
+/// Returns Claude's adapter and installs it first if necessary. Tests that run in parallel may call this.
 pub(crate) fn claude_adapter() -> Result<Adapter, Skip> {
     adapter(&CLAUDE)
 }
 
-/// Codex', likewise.
+/// Returns the Codex adapter in the same way.
 pub(crate) fn codex_adapter() -> Result<Adapter, Skip> {
     adapter(&CODEX)
 }
 
-/// Qwen Code, which needs no adapter, likewise.
+/// Returns Qwen Code, which needs no adapter, in the same way.
 pub(crate) fn qwen_code() -> Result<Adapter, Skip> {
     adapter(&QWEN)
 }
 
-/// The clients, likewise.
+/// Returns the clients in the same way.
 pub(crate) fn acp_clients() -> Result<Clients, Skip> {
     let Adapter { node, script } = adapter(&CLIENTS)?;
     let packages = script.ancestors().nth(3).expect("the folder of packages");
@@ -160,7 +162,7 @@ fn adapter(wanted: &Installation) -> Result<Adapter, Skip> {
     Ok(adapter)
 }
 
-/// Installs beside the final place and renames: what stands at the final place is whole.
+/// Installs into a temporary folder and renames it, so that a folder with the final name is always complete.
 fn install(cache: &Path, folder: &Path, packages: &[&str]) -> Result<(), Skip> {
     let staging = tempfile::Builder::new()
         .prefix("installing-")

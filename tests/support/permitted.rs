@@ -1,4 +1,4 @@
-//! A tool that the agent asks about before it runs.
+//! Runs a tool for which the agent asks permission.
 
 use std::fs;
 
@@ -8,8 +8,8 @@ use bridge_protocol::turn::{InterruptKind, StopReason};
 
 use crate::bridge_of::{Bridge, Lab};
 
-/// The prompt has the agent ask whether it may make `made.txt`: the question is shown and waits, and once it
-/// is answered the file is made and the turn ends.
+/// Sends a prompt that makes the agent ask whether it may create `made.txt`. Checks that the question is
+/// pending, that allowing it creates the file, and that the turn then ends.
 pub(crate) fn asked_and_done<L: Lab>(bridge: &Bridge<L>, id: ConversationId, prompt: &str) {
     let running = bridge.begin_prompt(id, prompt, None);
     let interrupt = bridge.question(id);

@@ -1,16 +1,16 @@
-//! What a request holds that the model's server can keep of it: all that stands before the prompt, to the
-//! letter.
+//! The part of a model request that the model's server can cache: everything before the prompt, byte for
+//! byte.
 
 use serde_json::{Value, json};
 
-/// What takes the place of the prompt, so that requests with different ones can be compared.
+/// Replaces the prompt, so that requests with different prompts can be compared.
 const PROMPT: &str = "THE PROMPT";
 
-/// What decides of a request what the model's server has kept, without marks of how long it is to be kept:
-/// they go along with the end of the conversation.
+/// The parts of a request that determine what the server can cache. Cache markers are left out, because they
+/// move along with the end of the conversation.
 #[derive(Debug, Clone)]
 pub(crate) struct Prefix {
-    /// The model and what it is told to be.
+    /// The model, the system prompt and the instructions.
     pub(crate) system: Value,
     pub(crate) tools: Value,
     /// The conversation, item by item.
@@ -18,7 +18,7 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    /// All of a request.
+    /// The whole request.
     pub(crate) fn of(body: &Value) -> Prefix {
         let member = |name: &str| {
             let mut value = body[name].clone();
@@ -34,23 +34,23 @@ impl Prefix {
         }
     }
 
-    /// The same with a mark in place of `prompt`, which is the newest.
+    /// The whole request with a placeholder for `prompt`, which must be the newest prompt.
     pub(crate) fn with(body: &Value, prompt: &str) -> Prefix {
         let mut prefix = Self::of(body);
         let mut items = prefix.conversation.as_array_mut().into_iter().flatten().rev();
         let newest = items.find_map(|item| put_mark(item, prompt).then_some(item));
         let newest = newest.unwrap_or_else(|| panic!("{prompt:?} is not in {body}"));
-        // Its own, where items have ids.
+        // Where items have ids, this is the id of the prompt's own item.
         newest.as_object_mut().and_then(|item| item.remove("id"));
-        // Its pictures are the prompt's too.
+        // The pictures in this item belong to the prompt too.
         if let Some(parts) = newest["content"].as_array_mut() {
             parts.retain(|part| part["type"] != "input_image");
         }
         prefix
     }
 
-    /// The same but for what an agent makes of the session and its first prompt: ids of items, and a number
-    /// that Claude Code tells the server.
+    /// Removes what differs between sessions with the same content: the ids of items, and a number that
+    /// Claude Code derives from the first prompt and sends in the system prompt.
     pub(crate) fn of_any_session(mut self) -> Prefix {
         self.system = Value::Null;
         let items = self.conversation.as_array_mut().into_iter().flatten();
@@ -60,14 +60,14 @@ impl Prefix {
         self
     }
 
-    /// Fails with the first place at which the two differ.
+    /// Panics at the first difference between the two.
     pub(crate) fn check_is(&self, expected: &Prefix, what: &str) {
         check_same("system", &self.system, &expected.system, what);
         check_same("tools", &self.tools, &expected.tools, what);
         check_same("conversation", &self.conversation, &expected.conversation, what);
     }
 
-    /// Fails unless the other begins with the whole of this one.
+    /// Panics unless `longer` begins with the whole of this one.
     pub(crate) fn check_begins(&self, longer: &Prefix, what: &str) {
         let mut begins = longer.clone();
         let items = |prefix: &Prefix| prefix.conversation.as_array().map_or(0, Vec::len);
@@ -85,7 +85,7 @@ fn check_same(place: &str, value: &Value, expected: &Value, what: &str) {
                 check_same(&format!("{place}/{index}"), item, other, what);
             }
             let (more, less) = (items.get(others.len()), others.get(items.len()));
-            assert_eq!((more, less), (None, None), "{what}: behind the end of {place}");
+            assert_eq!((more, less), (None, None), "{what}: after the end of {place}");
         }
         (Value::Object(members), Value::Object(others)) if members.keys().eq(others.keys()) => {
             for (name, member) in members {
@@ -96,7 +96,7 @@ fn check_same(place: &str, value: &Value, expected: &Value, what: &str) {
     }
 }
 
-/// And without what is no part of what the model is told.
+/// Removes cache markers, and everything else that is not shown to the model.
 fn without_marks(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -108,7 +108,7 @@ fn without_marks(value: &mut Value) {
             {
                 members.remove("id");
             }
-            // Only a text that stands in a list can be marked.
+            // Only a text in a list can have a cache marker, so a plain text is compared as such a list.
             if let Some(Value::String(text)) = members.get("content") {
                 let text = json!([{"type": "text", "text": text}]);
                 members.insert("content".to_owned(), text);
@@ -120,8 +120,8 @@ fn without_marks(value: &mut Value) {
     }
 }
 
-/// Whether an item's id is one that Codex makes of the session's, each time anew: a UUID of version 5. No
-/// model is told ids.
+/// Whether Codex derived the id of an item from the session's id. Such an id is a UUID of version 5 and
+/// differs each time; ids are not shown to the model.
 fn is_made_of_session(id: &str) -> bool {
     let uuid = id
         .rsplit('_')
@@ -130,7 +130,7 @@ fn is_made_of_session(id: &str) -> bool {
     uuid.is_some_and(|uuid| uuid.get_version_num() == 5)
 }
 
-/// Whether the prompt was there.
+/// Replaces the prompt with [`PROMPT`]. Returns whether the prompt was found.
 fn put_mark(value: &mut Value, prompt: &str) -> bool {
     match value {
         Value::String(text) if text.trim() == prompt => {

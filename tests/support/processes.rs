@@ -1,5 +1,5 @@
-//! The processes that a test's daemon has, seen from outside: by their environment and command line, as the
-//! kernel shows them, and by descriptors, which no later process can inherit.
+//! The processes of a test's daemon, observed from outside: by environment and command line as the kernel
+//! shows them, and by descriptors, which never refer to a later process with the same id.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -10,13 +10,13 @@ use rustix::process::{Signal, pidfd_send_signal};
 use crate::bridge_of::{Bridge, Lab};
 use crate::support::signs::{self, Watched};
 
-/// How long a process may take to be gone once nothing holds it.
+/// How long a process may take to disappear after its end.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// Where a [`tool`] says which process it is, in the conversation's folder.
+/// The file in the working directory into which a [`tool`] writes its process id.
 const TOOL_PID: &str = "tool.pid";
 
-/// One process, for as long as the test looks at it.
+/// One process under observation.
 #[derive(Debug)]
 pub(crate) struct Process {
     #[expect(dead_code, reason = "told when a test fails")]
@@ -26,13 +26,13 @@ pub(crate) struct Process {
 }
 
 impl<L: Lab> Bridge<L> {
-    /// The agent's processes: adapter, its children, and the tools of those. They all carry the test's
-    /// scratch folder in their environment.
+    /// The agent's processes: the adapter, its children, and their tools. All of them have the path of the
+    /// test's scratch folder in their environment.
     pub(crate) fn agent_processes(&self) -> Vec<Process> {
         naming(self.lab.scratch().to_str().expect("a path in UTF-8"))
     }
 
-    /// The adapter among them.
+    /// The only adapter among them.
     pub(crate) fn adapter(&self) -> Process {
         let mut found = self.agent_processes();
         found.retain(Process::is_adapter);
@@ -40,12 +40,12 @@ impl<L: Lab> Bridge<L> {
         found.remove(0)
     }
 
-    /// The process of a [`tool`], once it has begun.
+    /// Waits until a [`tool`] has started and returns its process.
     pub(crate) fn begun_tool(&self) -> Process {
         let folder = self.lab.project();
         let pid = Watched::below(&folder).wait_for("pid of the tool", || {
             let text = fs::read_to_string(folder.join(TOOL_PID)).ok()?;
-            // Its end says that the number is whole.
+            // The line break shows that the number is complete.
             text.strip_suffix('\n')?.parse().ok()
         });
         Process::of(pid).expect("a tool that runs")
@@ -53,9 +53,10 @@ impl<L: Lab> Bridge<L> {
 }
 
 impl Process {
-    /// The process of this id; none when it has gone.
+    /// The process with this id, or `None` if it no longer exists.
     pub(crate) fn of(pid: u32) -> Option<Self> {
-        // Opened before it is looked at: what is read is then this process's, or nothing.
+        // The descriptor is opened first: what is read afterwards then belongs to this process, or cannot be
+        // read.
         let descriptor = signs::descriptor_of(pid)?;
         let command = shown(pid, "cmdline");
         Some(Self {
@@ -65,48 +66,49 @@ impl Process {
         })
     }
 
-    /// Whether it is the adapter itself and not what it started.
+    /// Whether this process is the adapter itself, not one of its children.
     pub(crate) fn is_adapter(&self) -> bool {
         self.command.contains("-acp/dist/index.js")
     }
 
-    /// SIGKILL to this one alone.
+    /// Sends SIGKILL to this process only.
     pub(crate) fn kill(&self) {
         pidfd_send_signal(&self.descriptor, Signal::KILL).expect("a signal");
     }
 
-    /// Stops it where it stands, until it is to go on.
+    /// Stops the process until [`Process::thaw`].
     pub(crate) fn freeze(&self) {
         pidfd_send_signal(&self.descriptor, Signal::STOP).expect("a signal");
     }
 
-    /// Lets it go on after [`Process::freeze`].
+    /// Lets the process continue after [`Process::freeze`].
     pub(crate) fn thaw(&self) {
         pidfd_send_signal(&self.descriptor, Signal::CONT).expect("a signal");
     }
 
-    /// Waits until its parent has taken note of its end. Only then no signal can be sent to it, not even in
-    /// vain.
+    /// Waits until the parent has reaped the process. Only then does sending a signal to it fail; before, a
+    /// signal to the dead process succeeds without effect.
     pub(crate) fn wait_noted(&self) {
         let is_noted = signs::is_noted_within(&self.descriptor, END_LIMIT);
         assert!(
             is_noted,
-            "nobody notes the end of {self:?}, or Linux is older than 6.9"
+            "no parent has reaped {self:?}, or Linux is older than 6.9"
         );
     }
 
-    /// Waits for its end; whether it came in time.
+    /// Waits until the process ends. Returns whether it ended in time.
     pub(crate) fn ends_within(&self, limit: Duration) -> bool {
         signs::ends_within(&self.descriptor, limit)
     }
 }
 
-/// A command that says which process it is and then runs another in its place.
+/// A command that writes its process id into [`TOOL_PID`] and then executes another command in the same
+/// process.
 pub(crate) fn tool(command: &str) -> String {
     format!("sh -c 'echo $$ > {TOOL_PID}; exec {command}'")
 }
 
-/// The processes whose command line or environment names something.
+/// The processes whose command line or environment contains this text.
 pub(crate) fn naming(needle: &str) -> Vec<Process> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").expect("/proc").flatten() {
@@ -122,7 +124,7 @@ pub(crate) fn naming(needle: &str) -> Vec<Process> {
     found
 }
 
-/// Fails for each process that is still there when it has had its time.
+/// Panics if one of these processes still exists after [`END_LIMIT`].
 pub(crate) fn assert_gone(processes: &[Process]) {
     let left: Vec<&Process> = processes
         .iter()
@@ -131,8 +133,8 @@ pub(crate) fn assert_gone(processes: &[Process]) {
     assert!(left.is_empty(), "left behind: {left:#?}");
 }
 
-/// A file of the kernel's whose parts are divided by zero bytes. One that cannot be read is of a process that
-/// has gone, or is somebody else's.
+/// Reads a file of `/proc` whose parts are separated by zero bytes. A file that cannot be read belongs to a
+/// process that has ended or that another user owns.
 fn shown(pid: u32, file: &str) -> String {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     String::from_utf8_lossy(&bytes)

@@ -1,4 +1,4 @@
-//! A pseudo terminal with a command as the leader of its session, as a shell would have it, and a person who types.
+//! A pseudo terminal whose session leader is a command, as under a shell, and a user who types into it.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -13,27 +13,27 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcgetwinsize, tcsetwinsize};
 
 use crate::screen::{ROWS, Screen};
 
-/// Longer than anything here takes on a busy machine; only a hang meets it.
+/// Longer than any step takes on a busy machine; only a hang exceeds it.
 const PATIENCE: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
 };
 
-/// A terminal with a command in it.
+/// A terminal with a running command.
 pub(crate) struct Terminal {
     screen: File,
     child: Child,
     settings: Termios,
     shown: String,
-    /// The beginning of a character whose rest has not been read.
+    /// The first bytes of a character whose other bytes have not been read yet.
     cut: Vec<u8>,
     display: Screen,
-    /// Whether it answers questions of the program, such as where its cursor is.
+    /// Whether the terminal answers questions of the program, for example where the cursor is.
     answers: bool,
 }
 
 impl Terminal {
-    /// Runs a command at a terminal of its own, so many columns wide.
+    /// Runs a command in a new terminal with this many columns.
     pub(crate) fn of(columns: u16, command: &Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -50,16 +50,16 @@ impl Terminal {
         tcsetwinsize(&slave, size).unwrap();
         let settings = tcgetattr(&slave).unwrap();
 
-        // A new session whose controlling terminal is standard input.
+        // Creates a new session whose controlling terminal is stdin.
         let mut leader = Command::new("/usr/bin/env");
-        // The tests may run in the background, where these are ignored.
+        // The tests may run in the background, where these signals are ignored.
         leader.args(["--default-signal=INT,HUP", "setsid", "--ctty"]);
         leader.arg(command.get_program());
         leader.args(command.get_args()).env_clear();
         if let Some(path) = std::env::var_os("PATH") {
             leader.env("PATH", path);
         }
-        // Which may name another path.
+        // The command's own variables come last, because they may replace `PATH`.
         leader.envs(
             command
                 .get_envs()
@@ -73,7 +73,7 @@ impl Terminal {
             .stderr(Stdio::from(slave))
             .spawn()
             .unwrap();
-        // The command holds further ends of the terminal, which would keep it open.
+        // The `Command` holds further descriptors of the terminal, which would keep it open.
         drop(leader);
         Self {
             screen: File::from(master),
@@ -86,14 +86,14 @@ impl Terminal {
         }
     }
 
-    /// The same terminal, which answers no question of the program.
+    /// Turns off the terminal's answers to questions of the program.
     pub(crate) fn silent(mut self) -> Self {
         self.answers = false;
         self
     }
 
-    /// Reads on until these words are shown, and gives everything up to them; what was given once is not
-    /// looked at again.
+    /// Reads until these words are shown, and returns the output up to them. The returned output is not
+    /// searched again.
     #[track_caller]
     pub(crate) fn until(&mut self, words: &str) -> String {
         loop {
@@ -101,7 +101,11 @@ impl Terminal {
                 let rest = self.shown.split_off(at + words.len());
                 return std::mem::replace(&mut self.shown, rest);
             }
-            assert!(self.more(), "{words:?} is shown: {:?}", self.shown);
+            assert!(
+                self.more(),
+                "the output ended without {words:?}: {:?}",
+                self.shown
+            );
         }
     }
 
@@ -109,7 +113,7 @@ impl Terminal {
         self.screen.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Changes how many columns wide it is.
+    /// Changes the number of columns.
     pub(crate) fn resize(&self, columns: u16) {
         let size = tcgetwinsize(&self.screen).unwrap();
         let ws_col = columns;
@@ -120,30 +124,31 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Reads to the end; gives what is shown and the exit code. The terminal is as it was found.
+    /// Reads to the end. Returns the output and the exit code. Checks that the terminal's settings are
+    /// restored.
     pub(crate) fn ended(self) -> (String, Option<i32>) {
         let (shown, _, code) = self.closed();
         (shown, code)
     }
 
-    /// Reads to the end; gives what a person sees at last and the exit code.
+    /// Reads to the end. Returns the final text of the screen and the exit code.
     pub(crate) fn seen(self) -> (String, Option<i32>) {
         let (_, display, code) = self.closed();
         (display.text(), code)
     }
 
-    /// Reads to the end; gives the screen, and the exit code.
+    /// Reads to the end. Returns the final screen and the exit code.
     pub(crate) fn display_at_end(self) -> (Screen, Option<i32>) {
         let (_, display, code) = self.closed();
         (display, code)
     }
 
-    /// What is on the screen after what was read so far.
+    /// The screen after the output read so far.
     pub(crate) fn display(&self) -> &Screen {
         &self.display
     }
 
-    /// Closes the window, and waits for the end of the command and of its children.
+    /// Closes the terminal, and waits until the command and its children have ended.
     pub(crate) fn close_window(mut self) {
         let pid = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -177,10 +182,14 @@ impl Terminal {
         (self.shown, self.display, code)
     }
 
-    /// Reads what there is; whether the terminal is still in use.
+    /// Reads the available output. Returns whether the terminal is still in use.
     fn more(&mut self) -> bool {
         let ready = poll(&mut [PollFd::new(&self.screen, PollFlags::IN)], Some(&PATIENCE)).unwrap();
-        assert_ne!(ready, 0, "something happens: {:?}", self.shown);
+        assert_ne!(
+            ready, 0,
+            "no more output, but the terminal is still in use: {:?}",
+            self.shown
+        );
         let mut bytes = [0; 4096];
         match self.screen.read(&mut bytes) {
             Ok(0) => false,
@@ -189,7 +198,7 @@ impl Terminal {
                 if self.answers {
                     self.type_in(&answers);
                 }
-                // A read may end within a character.
+                // A read may end in the middle of a character.
                 self.cut.extend_from_slice(&bytes[..count]);
                 let whole = self
                     .cut
@@ -202,7 +211,7 @@ impl Terminal {
                 true
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => true,
-            // Nobody holds the other end any more.
+            // No process has the other end open any more.
             Err(error) => {
                 assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
                 false

@@ -1,5 +1,5 @@
-//! A place for the real Qwen Code to work in: a scripted model, a scratch home, a project folder, and the settings and
-//! environment that keep it from the outside world.
+//! The surroundings of the real Qwen Code: a scripted model, a scratch home, a project folder, and settings
+//! and an environment that isolate it from the outside.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use super::acp_client::AcpClient;
 use super::model_server::ModelServer;
 use super::npm::{self, Adapter};
 
-/// One test's agent, model and folders. All end with it.
+/// The agent, model and folders of one test. Dropping it ends and deletes all of them.
 pub(crate) struct QwenLab {
-    // Dropped in this order: the model first, so that no late request finds the folders gone.
+    // Fields are dropped in this order: first the model, so that no late request finds its folders deleted.
     pub(crate) model: ModelServer,
     adapter: Adapter,
     scratch: TempDir,
 }
 
 impl QwenLab {
-    /// None, with the reason printed, when the agent cannot be had.
+    /// Returns `None` and prints the reason if the agent cannot be installed.
     pub(crate) fn new() -> Option<QwenLab> {
         let adapter = match npm::qwen_code() {
             Ok(adapter) => adapter,
@@ -46,17 +46,17 @@ impl QwenLab {
         Some(lab)
     }
 
-    /// The folder that sessions work in, without symbolic links.
+    /// The working directory of the sessions, without symbolic links.
     pub(crate) fn project(&self) -> PathBuf {
         self.scratch().join("project")
     }
 
-    /// Where it keeps everything, its transcripts among it.
+    /// The folder of all of Qwen Code's files, including its transcripts.
     pub(crate) fn transcript_root(&self) -> PathBuf {
         self.scratch().join("home/.qwen")
     }
 
-    /// A folder of this lab.
+    /// The folder that contains all of the lab's files, without symbolic links.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.scratch.path().canonicalize().expect("the scratch folder")
     }
@@ -67,7 +67,7 @@ impl QwenLab {
         (self.adapter.node.clone(), arguments)
     }
 
-    /// The agent's whole environment.
+    /// The complete environment of the agent.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let server = format!("{}/v1", self.model.url());
         self.adapter.environment(
@@ -76,13 +76,13 @@ impl QwenLab {
                 ("OPENAI_BASE_URL", server.as_str()),
                 ("OPENAI_API_KEY", "test-key"),
                 ("OPENAI_MODEL", "scripted"),
-                // One process in place of two: the inner one outlives the outer.
+                // One process instead of two; otherwise the inner process would outlive the outer one.
                 ("QWEN_CODE_NO_RELAUNCH", "true"),
             ],
         )
     }
 
-    /// A new process of the agent, initialized.
+    /// Starts and initializes a new agent process.
     pub(crate) fn adapter(&self) -> AcpClient {
         AcpClient::initialized(self.command(), self.environment(), &self.project())
     }

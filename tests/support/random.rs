@@ -1,6 +1,6 @@
-//! Numbers that look random and come again with the same seed (SplitMix64).
+//! Pseudorandom numbers, the same ones for the same seed (SplitMix64).
 
-/// See the module.
+/// A generator of pseudorandom numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -17,17 +17,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`, or 0 if `limit` is 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % (limit.max(1) as u64)).unwrap()
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true with this probability in percent.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of these.
+    /// Returns one of these choices.
     pub(crate) fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())].clone()
     }

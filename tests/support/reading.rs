@@ -1,4 +1,4 @@
-//! What the daemon reads in transcripts, in the terms of a test: lists, histories, checkpoints, findings.
+//! Reads transcripts through the daemon: lists, histories, checkpoints and findings.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Adopt, Check, Checkpoints, GetCheckpoint, History, ListTranscripts};
@@ -18,7 +18,7 @@ use crate::support::acp_client::AcpClient;
 use crate::support::model_server::{Said, What};
 
 impl<L: Lab> Bridge<L> {
-    /// All transcripts, newest first.
+    /// All transcripts in the list, newest first.
     pub(crate) fn listed(&self) -> Vec<Transcript> {
         let client = self.client();
         let answer = self.call(async move {
@@ -34,7 +34,7 @@ impl<L: Lab> Bridge<L> {
         page.transcripts
     }
 
-    /// What is listed of one session, which has one file.
+    /// The entry of a session in the list, which must be its only one.
     pub(crate) fn listed_of(&self, upstream_id: &str) -> Transcript {
         let mut found = self.listed();
         found.retain(|transcript| transcript.upstream_id.as_str() == upstream_id);
@@ -42,13 +42,13 @@ impl<L: Lab> Bridge<L> {
         found.remove(0)
     }
 
-    /// The whole history, page by page. Nothing is missing from it.
+    /// The whole history, read page by page. Checks that it has no gaps.
     pub(crate) fn history(&self, id: ConversationId) -> Vec<Message> {
         let mut messages = Vec::new();
         let mut cursor = None;
         loop {
             let client = self.client();
-            // Small pages, so that some are joined.
+            // Small pages, so that the history consists of several.
             let answer = self.call(async move {
                 client
                     .call(History {
@@ -86,8 +86,8 @@ impl<L: Lab> Bridge<L> {
         checkpoints
     }
 
-    /// Closes the session, goes on with a prompt and returns what was told to be loaded for it: the turn and
-    /// the messages.
+    /// Closes the session and continues with a prompt. Returns the turn and the number of messages that
+    /// `checkpointLoaded` reported.
     pub(crate) fn loaded_for(&self, id: ConversationId, text: &str) -> (u64, u64) {
         let loads = || {
             let events = self.events(id).into_iter();
@@ -100,14 +100,15 @@ impl<L: Lab> Bridge<L> {
         self.close(id);
         let before = loads().len();
         self.prompted(id, text);
-        // It comes before the turn's end.
+        // `checkpointLoaded` comes before the end of the turn.
         self.saved_until(id, text);
         let loads = loads();
-        assert_eq!(loads.len(), before + 1, "each load is told once: {loads:?}");
+        assert_eq!(loads.len(), before + 1, "each load is reported once: {loads:?}");
         loads[before]
     }
 
-    /// The checkpoints that were told to be saved so far, and a wait for the one of this prompt.
+    /// Waits until the turn of this prompt is reported as saved. Returns all checkpoints reported as saved so
+    /// far.
     pub(crate) fn saved_until(&self, id: ConversationId, prompt: &str) -> Vec<Checkpoint> {
         self.wait_event("the turn in the transcript", |event| match &event.event {
             Event::CheckpointSaved { checkpoint }
@@ -125,7 +126,7 @@ impl<L: Lab> Bridge<L> {
         saved.collect()
     }
 
-    /// How many times another writer was told.
+    /// How many times `foreignWriter` was emitted.
     pub(crate) fn foreign_writers(&self, id: ConversationId) -> usize {
         let events = self.events(id).into_iter();
         events
@@ -133,8 +134,9 @@ impl<L: Lab> Bridge<L> {
             .count()
     }
 
-    /// Adopts three sessions that [`forks_of_forks`] has made, the last one first: each is a conversation of its own, and refers to
-    /// the place in the one before from which it goes on. The conversation of the last.
+    /// Adopts three sessions made by [`forks_of_forks`], the last one first. Each becomes a conversation of
+    /// its own, whose link refers to the place in the previous session after which it continues. Returns the
+    /// conversation of the last session.
     pub(crate) fn adopts_each(&self, sessions: &[String; 3]) -> ConversationId {
         let adopted: Vec<ConversationId> = sessions
             .iter()
@@ -197,7 +199,7 @@ impl<L: Lab> Bridge<L> {
         answer.expect("checkpoint/get").checkpoint
     }
 
-    /// What is wrong with a transcript.
+    /// The findings of a check of a transcript.
     pub(crate) fn findings(&self, upstream_id: &str) -> Vec<Finding> {
         let (client, upstream_id) = (self.client(), UpstreamId::new(upstream_id));
         let answer = self.call(async move {
@@ -211,18 +213,18 @@ impl<L: Lab> Bridge<L> {
         answer.expect("transcript/check").findings
     }
 
-    /// The kinds of what is wrong with a transcript.
+    /// The kinds of these findings.
     pub(crate) fn found(&self, upstream_id: &str) -> Vec<FindingKind> {
         let findings = self.findings(upstream_id);
         findings.iter().map(|finding| finding.kind).collect()
     }
 
-    /// Makes a conversation of a transcript.
+    /// Adopts a transcript as a conversation.
     pub(crate) fn adopt(&self, upstream_id: &str) -> Result<Conversation, BridgeError> {
         self.adopt_into(upstream_id, None)
     }
 
-    /// The same, in another folder than the transcript's own where one is given.
+    /// The same as [`Self::adopt`], in another folder than the transcript's own if one is given.
     pub(crate) fn adopt_into(
         &self,
         upstream_id: &str,
@@ -243,11 +245,11 @@ impl<L: Lab> Bridge<L> {
     }
 }
 
-/// The turns of the last of three sessions: one that was forked after its second turn, and that fork after
-/// its own.
+/// The turns of the last of three sessions. The first session has two turns and is then forked; the fork has
+/// one more turn and is then forked again.
 const FORKED_TURNS: [&str; 4] = ["the first words", "the second", "on the branch", "on its branch"];
 
-/// The three, made by the adapter alone, as an editor does.
+/// Creates the three sessions with the adapter alone, as an editor would.
 pub(crate) fn forks_of_forks(adapter: &AcpClient, cwd: &Path) -> [String; 3] {
     let made = |method: &str, of: Option<&str>| {
         let mut params = json!({"cwd": cwd, "mcpServers": []});
@@ -268,9 +270,10 @@ pub(crate) fn forks_of_forks(adapter: &AcpClient, cwd: &Path) -> [String; 3] {
     [source, fork, of_fork]
 }
 
-/// A history block by block, as a model server tells of a request: without errors in place of replies, which
-/// no model is told, and calls that are made together before their results: a result is written as soon as it
-/// is there, and that may be before the next call is.
+/// A history block by block, in the form in which a model server records a request. Error messages in place
+/// of replies are left out, because the model never receives them. Calls made at the same time are sorted
+/// before their results: the agent writes a result as soon as it exists, which may be before the next call is
+/// written.
 pub(crate) fn said(messages: &[Message]) -> Vec<Said> {
     let of_conversation = messages
         .iter()

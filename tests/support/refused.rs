@@ -1,4 +1,4 @@
-//! Prompts that the model's servers refuse, all at once in one process, beside one that they do not.
+//! Prompts that the model's servers refuse, all at once in one process, together with one that succeeds.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
@@ -6,18 +6,18 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use crate::bridge_of::{Bridge, Lab};
 
-/// A refusal, what it must be taken for, and whether the same prompt may succeed later.
+/// A refused prompt, the expected kind of failure, and whether a retry may succeed.
 pub(crate) type Case = (&'static str, FailureKind, bool);
 
-/// What a turn failed of, and whether it may succeed later.
+/// The kind of failure of a turn, and whether a retry may succeed.
 pub(crate) fn failed(turn: &TurnResult) -> (FailureKind, bool) {
     assert_eq!(turn.stop_reason, StopReason::Failed, "{turn:?}");
     let failure = turn.failure.as_ref().expect("a failure");
     (failure.kind, failure.retryable)
 }
 
-/// Each is told for what it is, leaves its session open, and concerns neither the others nor the healthy
-/// turn.
+/// Checks that each refusal is reported with its own kind, keeps its session open, and affects neither the
+/// other turns nor the successful one.
 pub(crate) fn told_each_for_itself<L: Lab, const CASES: usize>(
     bridge: &Bridge<L>,
     cases: [(ConversationId, Case); CASES],

@@ -1,6 +1,5 @@
-//! A model in place of OpenAI's: the Responses API, as Codex uses it. The same server, script and directives
-//! as for Claude (see [`super::model_server`] and [`super::script`]); here are its wire and what a request of
-//! it holds.
+//! OpenAI's Responses API, which Codex uses. Server, script and directives are those for Claude (see
+//! [`super::model_server`] and [`super::script`]); this module has the wire format and reads requests.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -12,13 +11,13 @@ use super::http::{self, Request};
 use super::model_server::{Said, Shared, What};
 use super::script::{self, Answer, AnswerBlock, HttpError, Pace};
 
-/// Beginnings of texts that Codex says in the user's name.
+/// Beginnings of texts that Codex adds with the role of the user.
 const NOT_PROMPTS: [&str; 2] = ["<", "# AGENTS.md"];
 
-/// Stands in a tool's input for the id of the subagent that was begun last, which no prompt can know.
+/// A placeholder in a tool's input for the id of the newest subagent, which no prompt can know.
 const AGENT: &str = "THE SUBAGENT";
 
-/// Answers one request. Whether the connection goes on.
+/// Answers one request. Returns whether the connection stays open.
 pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared) -> io::Result<bool> {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     match (request.method.as_str(), request.path.as_str()) {
@@ -57,7 +56,7 @@ pub(super) fn answer(writer: &mut TcpStream, request: &Request, shared: &Shared)
     }
 }
 
-/// The conversation that a request holds, item by item, without what the agent adds by itself.
+/// The conversation in a request, item by item, without the items that the agent adds.
 pub(super) fn conversation_of(body: &Value) -> Vec<Said> {
     let mut said = Vec::new();
     for item in body["input"].as_array().into_iter().flatten() {
@@ -97,8 +96,8 @@ fn is_prompt(text: &str) -> bool {
     !NOT_PROMPTS.iter().any(|beginning| text.starts_with(beginning))
 }
 
-/// The newest text of a person, and how many times the model has answered since: each run of its items is an
-/// answer.
+/// The newest prompt of the user, and how many times the model has answered it: each run of the model's items
+/// is one answer.
 fn newest_prompt(body: &Value) -> (String, usize) {
     let none = Vec::new();
     let items = body["input"].as_array().unwrap_or(&none);
@@ -119,7 +118,7 @@ fn newest_prompt(body: &Value) -> (String, usize) {
     (String::new(), 0)
 }
 
-/// With the id of the subagent that was begun last where the script says [`AGENT`].
+/// Replaces [`AGENT`] in the answer's tool calls with the id of the newest subagent.
 fn with_agent(mut answer: Answer, body: &Value) -> Answer {
     let Answer::Message { blocks, .. } = &mut answer else {
         return answer;
@@ -225,7 +224,8 @@ fn write_response(
                     }
                     Pace::ResetAfter(pieces) if sent_pieces < pieces => {}
                     Pace::ResetAfter(_) => {
-                        // Closing with a linger of zero sends a reset in place of an orderly end.
+                        // Closing with a linger of zero sends a reset instead of ending the connection in
+                        // order.
                         rustix::net::sockopt::set_socket_linger(&*writer, Some(Duration::ZERO))?;
                         return Err(io::ErrorKind::ConnectionReset.into());
                     }
@@ -249,7 +249,7 @@ fn write_response(
     Ok(false)
 }
 
-/// How an item begins, and what it is in the end.
+/// How an item begins in a stream, and the complete item at its end.
 fn item_of(block: &AnswerBlock) -> (Value, Value) {
     let whole = match block {
         AnswerBlock::Text(text) => json!({
@@ -265,7 +265,7 @@ fn item_of(block: &AnswerBlock) -> (Value, Value) {
                 "id": new_id("fc"), "type": "function_call", "status": "completed", "call_id": new_id("call"),
                 "name": name, "arguments": input.to_string(),
             });
-            // A tool of a group of tools.
+            // The tool belongs to a group of tools.
             if let Some((group, name)) = name.split_once('.') {
                 call["namespace"] = group.into();
                 call["name"] = name.into();

@@ -1,13 +1,13 @@
-//! What a model was given, piece by piece, whoever's model it is.
+//! The pieces of a request that a model received, for any API.
 
-/// One thing that the model was given, with whose it is.
+/// One piece of a request and the role it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) role: String,
     pub(crate) what: What,
 }
 
-/// One content block, in the terms of a test.
+/// The content of one block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     Text(String),
@@ -17,7 +17,7 @@ pub(crate) enum What {
     Other(String),
 }
 
-/// A text of a person.
+/// A text of the user.
 pub(crate) fn user(text: &str) -> Said {
     Said {
         role: "user".into(),
@@ -41,7 +41,7 @@ pub(crate) fn tool_use(name: &str) -> Said {
     }
 }
 
-/// What a tool gave back.
+/// The result of a tool.
 pub(crate) fn tool_result(text: &str) -> Said {
     Said {
         role: "user".into(),

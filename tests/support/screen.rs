@@ -1,32 +1,32 @@
-//! A terminal's screen: what a person sees after all the control sequences.
+//! A terminal's screen: what the user sees after all control sequences have been applied.
 
 use std::collections::BTreeSet;
 use std::mem;
 
 use vte::{Params, Parser, Perform};
 
-/// The rows of the terminals of these tests.
+/// The number of rows of the terminals in these tests.
 pub(crate) const ROWS: usize = 24;
 
-/// At the end of a line that was too long for the terminal.
+/// Marks a line that was wrapped because it was too long for the terminal.
 const TOO_LONG: char = '⏎';
 
-/// The screen with everything that has scrolled off it.
+/// The screen, including everything that has scrolled off it.
 pub(crate) struct Screen {
     parser: Parser,
     cells: Cells,
 }
 
-/// How a character is shown.
+/// The style of a character.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Look {
-    /// By the code that sets it, such as 1 for bold.
+    /// Indexed by the code that sets the style, for example 1 for bold.
     styles: [bool; 8],
-    /// The code of the colour.
+    /// The code of the colour, or 0 for the default.
     colour: u16,
 }
 
-/// The styles by their codes.
+/// The names of the styles and their codes.
 const STYLES: [(usize, &str); 5] = [
     (1, "bold"),
     (2, "dim"),
@@ -40,7 +40,7 @@ struct Cells {
     columns: usize,
     lines: Vec<Vec<(char, Look)>>,
     look: Look,
-    /// The lines that continue the one before, which was too long.
+    /// Rows that continue the previous row, because the line was too long.
     continued: BTreeSet<usize>,
     row: usize,
     column: usize,
@@ -60,13 +60,13 @@ impl Screen {
         }
     }
 
-    /// Takes what a program wrote; gives what the terminal answers to its questions.
+    /// Processes a program's output. Returns the terminal's answers to questions in it.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> String {
         self.parser.advance(&mut self.cells, bytes);
         mem::take(&mut self.cells.answers)
     }
 
-    /// What is seen, without the space behind lines and below the text.
+    /// The visible text, without spaces at the ends of lines and without empty lines at its end.
     pub(crate) fn text(&self) -> String {
         let lines = self
             .cells
@@ -76,7 +76,8 @@ impl Screen {
         joined(lines)
     }
 
-    /// The same, but a line that was too long is one line, as a terminal copies it, with a sign at its end.
+    /// The visible text with each wrapped line joined to one line, as a terminal copies it, and [`TOO_LONG`]
+    /// at its end.
     pub(crate) fn whole_lines(&self) -> String {
         joined(
             self.whole()
@@ -84,7 +85,7 @@ impl Screen {
         )
     }
 
-    /// The same with `{bold red}` where a style begins and `{/}` where it ends.
+    /// The same as [`Self::whole_lines`], with `{bold red}` where a style begins and `{/}` where it ends.
     pub(crate) fn painted(&self) -> String {
         joined(self.whole().map(|line| {
             let (mut text, mut before) = (String::new(), Look::default());
@@ -107,7 +108,7 @@ impl Screen {
         }))
     }
 
-    /// The lines, each with what continues it.
+    /// The lines, each joined with its continuation.
     fn whole(&self) -> impl Iterator<Item = Vec<(char, Look)>> {
         let mut whole: Vec<Vec<(char, Look)>> = Vec::new();
         for (row, line) in self.cells.lines.iter().enumerate() {
@@ -124,14 +125,14 @@ impl Screen {
     }
 }
 
-/// Lines without the space behind them and below the text.
+/// Joins lines, without spaces at their ends and without empty lines at the end.
 fn joined(lines: impl Iterator<Item = String>) -> String {
     let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
     format!("{}\n", lines.join("\n").trim_end())
 }
 
 impl Look {
-    /// Takes what a control sequence sets.
+    /// Applies the codes of a control sequence.
     fn set(&mut self, codes: &[u16]) {
         for code in codes {
             match code {
@@ -141,7 +142,7 @@ impl Look {
                 23..=27 => self.styles[usize::from(*code - 20)] = false,
                 30..=37 | 90..=97 => self.colour = *code,
                 39 => self.colour = 0,
-                // A colour by its number, which is the last code.
+                // A colour given by number; the number is the last code.
                 38 => {
                     self.colour = *codes.last().unwrap_or(code);
                     return;
@@ -175,7 +176,7 @@ impl Look {
 }
 
 impl Cells {
-    /// The first line on the screen.
+    /// The index of the first line on the screen.
     fn top(&self) -> usize {
         self.lines.len().saturating_sub(ROWS)
     }

@@ -1,4 +1,5 @@
-//! What the scripted model does, told by the prompt: directives in double brackets, each one step of a turn.
+//! The behaviour of the scripted model, which the prompt contains as directives in double brackets. Each
+//! directive is one step of a turn.
 //!
 //! | directive | the model's answer |
 //! |---|---|
@@ -19,14 +20,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// What the model answers to one request.
+/// The model's answer to one request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Answer {
     /// A whole message.
     Message { blocks: Vec<AnswerBlock>, pace: Pace },
     /// An HTTP error.
     Error(HttpError),
-    /// Nothing for this long, then a message.
+    /// Silence for this long, then a message.
     Silence(Duration),
     /// A stream that starts and then reports an error of this type.
     StreamError(String),
@@ -40,26 +41,26 @@ pub(crate) enum AnswerBlock {
     Tool { name: String, input: Value },
 }
 
-/// How the pieces of a message follow each other.
+/// The timing of the pieces of a message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
     AtOnce,
-    /// This long between the pieces.
+    /// A pause of this length between the pieces.
     Every(Duration),
-    /// The connection is reset after this many.
+    /// The connection is reset after this many pieces.
     ResetAfter(usize),
 }
 
-/// An HTTP error to answer with.
+/// An HTTP error as an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HttpError {
     pub(crate) status: u16,
-    /// How many requests of this step get it; the next succeed. None: all.
+    /// How many requests of this step get the error, before further ones succeed. `None`: all of them.
     pub(crate) times: Option<usize>,
     pub(crate) retry_after_seconds: u64,
-    /// A subscription's limit: seconds since the epoch at which it lifts.
+    /// For a limit of a subscription: its reset time in seconds since the epoch.
     pub(crate) limit_resets_at: Option<i64>,
-    /// The answer to those that succeed.
+    /// The answer after `times` errors.
     pub(crate) then: Box<Answer>,
 }
 
@@ -72,8 +73,8 @@ impl Answer {
     }
 }
 
-/// The answer to a `/v1/messages` request, with the prompt and step that it was taken from. Requests without
-/// tools are not the conversation's (titles and the like) and get a short text.
+/// The answer to a `/v1/messages` request, together with its step and prompt. Requests without tools do not
+/// belong to the conversation (titles and the like) and get a short text.
 pub(crate) fn answer_to(body: &Value, now_epoch_seconds: i64) -> (String, Answer) {
     if !has_tools(body) {
         return (String::new(), Answer::text("A title"));
@@ -83,7 +84,7 @@ pub(crate) fn answer_to(body: &Value, now_epoch_seconds: i64) -> (String, Answer
     (format!("{step} {prompt}"), answer)
 }
 
-/// The answer to a turn's request, which has had `step` answers since its prompt.
+/// The answer to a request of a turn in which the model has already answered `step` times since the prompt.
 pub(crate) fn answer_of_turn(prompt: &str, step: usize, now_epoch_seconds: i64) -> Answer {
     let directives = directives(prompt);
     match directives.get(step) {
@@ -96,19 +97,19 @@ pub(crate) fn answer_of_turn(prompt: &str, step: usize, now_epoch_seconds: i64) 
     }
 }
 
-/// Whether a request is one of a conversation and not a side request of the agent.
+/// Whether a request belongs to a conversation. Side requests of the agent have no tools.
 pub(crate) fn has_tools(body: &Value) -> bool {
     body["tools"].as_array().is_some_and(|tools| !tools.is_empty())
 }
 
-/// Whether Claude Code asks for a summary of a history that has become too long.
+/// Whether Claude Code requests a summary of a history that is too long.
 pub(crate) fn asks_for_summary(body: &Value) -> bool {
-    /// How its own prompt begins.
+    /// The beginning of Claude Code's own prompt for this.
     const COMPACTION: &str = "CRITICAL: Respond with TEXT ONLY";
     newest_prompt(body).0.starts_with(COMPACTION)
 }
 
-/// The texts of a message that a person wrote: no reminders of the agent's own.
+/// The texts of a message that the user wrote, without the agent's reminders.
 pub(crate) fn human_texts(content: &Value) -> Vec<&str> {
     let texts: Vec<&str> = match content {
         Value::String(text) => vec![text.as_str()],
@@ -122,15 +123,15 @@ pub(crate) fn human_texts(content: &Value) -> Vec<&str> {
     texts.into_iter().filter(|text| !is_reminder(text)).collect()
 }
 
-/// Whether a text is context that the agent adds to a person's words.
+/// Whether a text is context that the agent adds to the user's words.
 pub(crate) fn is_reminder(text: &str) -> bool {
-    /// How it begins; the second says where Claude Code has put a picture.
+    /// How such a text begins. The second beginning names the file in which Claude Code has stored a picture.
     const BEGINNINGS: [&str; 2] = ["<system-reminder>", "[Image: source: "];
     let text = text.trim_start();
     BEGINNINGS.iter().any(|beginning| text.starts_with(beginning))
 }
 
-/// The newest text of a person, and how many times the model has answered since.
+/// The newest text of the user, and how many times the model has answered since.
 pub(super) fn newest_prompt(body: &Value) -> (String, usize) {
     let Some(messages) = body["messages"].as_array() else {
         return (String::new(), 0);
@@ -154,7 +155,8 @@ pub(super) fn newest_prompt(body: &Value) -> (String, usize) {
     (String::new(), 0)
 }
 
-/// The insides of all double brackets; JSON's own closing brackets may end one (`[[tool X {"a":[[1]]}]]`).
+/// The contents of all double brackets. A directive may end with a closing bracket of its JSON (`[[tool X
+/// {"a":[[1]]}]]`).
 fn directives(prompt: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = prompt;
@@ -175,7 +177,7 @@ fn closing(inside: &str) -> Option<usize> {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
-            // Quotes matter only within JSON, an apostrophe's sibling in prose does not open a string.
+            // Quotes matter only within JSON; a quote in prose does not open a string.
             b'"' if depth > 0 => in_string = !in_string,
             _ if in_string => {}
             b'{' | b'[' => depth += 1,
@@ -254,7 +256,7 @@ fn parse(directive: &str, now_epoch_seconds: i64) -> Answer {
 }
 
 fn parse_error(rest: &str, then: Answer, now_epoch_seconds: i64) -> HttpError {
-    /// A subscription's limit is far enough away not to lift within a test.
+    /// Far enough in the future that the limit is not lifted during a test.
     const USUAL_LIMIT_SECONDS: i64 = 3600;
     let mut words = rest.split_whitespace();
     let status = words.next().and_then(|status| status.parse().ok()).unwrap_or(500);

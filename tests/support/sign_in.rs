@@ -1,4 +1,4 @@
-//! What `daemon/diagnose` reports of a real agent.
+//! Reads what `daemon/diagnose` reports about a real agent.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind, Severity};
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::bridge_of::{Bridge, Lab};
 use crate::support::npm;
 
-/// Who is signed in, as the agent reports it, and how severe that is. Everything else must be as it was
-/// measured.
+/// Returns who is signed in, as the agent reports it, and the severity of that diagnostic. Checks that all
+/// other diagnostics of the agent are as expected.
 pub(crate) fn signed_in<L: Lab>(bridge: &Bridge<L>, package: &str) -> (Value, Severity) {
     let client = bridge.client();
     let told: Diagnosis = bridge
@@ -32,7 +32,7 @@ pub(crate) fn signed_in<L: Lab>(bridge: &Bridge<L>, package: &str) -> (Value, Se
         let offers = agent.data["offers"].as_array().expect("offers");
         assert!(offers.contains(&offer.into()), "{offer}: {offers:?}");
     }
-    // Each has exactly one; a version other than the one that the daemon was measured with would add another.
+    // There is exactly one of each. A version that the daemon was not measured with would add another.
     assert_eq!(of(DiagnosticKind::Quirk).severity, Severity::Note);
     assert_eq!(of(DiagnosticKind::Transcripts).severity, Severity::Ok);
     let sign_in = of(DiagnosticKind::SignIn);

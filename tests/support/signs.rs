@@ -1,9 +1,9 @@
-//! What tests wait for where nobody says a word: that a process ends, that something stands in a folder, that
-//! something happens there. Linux tells each of them.
+//! Waits for changes that no event reports: that a process ends, that a file appears in a folder, that a
+//! folder changes. Linux notifies of each of these, so nothing here polls at intervals.
 
-// Each test program uses its own part of this.
+// Each test program uses only some of these.
 #![allow(dead_code)]
-// The exemption for tests covers test functions only, not what they call.
+// Clippy exempts only test functions, not the functions they call.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
@@ -17,14 +17,14 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// How long anything may take before a test fails instead of hanging. No test waits for it to pass.
+/// How long anything may take before a test fails instead of hanging. No test waits for this time to pass.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How much is read of a folder's events at once, in bytes.
+/// Size of the buffer for a folder's events, in bytes.
 const EVENTS_BYTES: usize = 4096;
 
-/// The processes whose command line or environment names one of these, with their command lines, where the system
-/// shows both.
+/// The processes whose command line or environment contains one of these texts, with their command lines, as
+/// far as `/proc` shows both.
 pub(crate) fn processes_naming(needles: &[&[u8]]) -> Vec<(u32, String)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -32,55 +32,60 @@ pub(crate) fn processes_naming(needles: &[&[u8]]) -> Vec<(u32, String)> {
     named.map(|pid| (pid, command_line(pid))).collect()
 }
 
-/// Whether a process runs whose command line or environment names this.
+/// Whether this process has the text in its command line or environment.
 fn is_naming(pid: u32, needle: &[u8]) -> bool {
-    // A process that ends meanwhile has nothing to show.
+    // A process that ends meanwhile can no longer be read and does not match.
     ["cmdline", "environ"].iter().any(|file| {
         let shown = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         shown.windows(needle.len()).any(|window| window == needle)
     })
 }
 
-/// The command line of a process, with spaces between its words.
+/// The command line of a process, with spaces between the arguments.
 pub(crate) fn command_line(pid: u32) -> String {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).replace('\0', " ")
 }
 
-/// A process that no later one can be taken for; none when it has gone already.
+/// A descriptor of a process, which never refers to a later process with the same id. `None` if the process
+/// no longer exists.
 #[must_use]
 pub(crate) fn descriptor_of(pid: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Whether a process ends within this time, be it that its parent has not noted that yet.
+/// Whether a process ends within this time. It counts as ended even if its parent has not reaped it.
 #[must_use]
 pub(crate) fn ends_within(process: impl AsFd, limit: Duration) -> bool {
     tells_within(&mut [PollFd::new(&process, PollFlags::IN)], limit)
 }
 
-/// Whether there is something to read within this time, be it the end.
+/// Whether data or the end of the input can be read within this time.
 #[must_use]
 pub(crate) fn is_readable_within(source: impl AsFd, limit: Duration) -> bool {
     tells_within(&mut [PollFd::new(&source, PollFlags::IN)], limit)
 }
 
-/// Whether the parent of a process has noted its end within this time. Linux tells so since 6.9.
+/// Whether the parent of a process reaps it within this time. Linux reports this since 6.9.
 #[must_use]
 pub(crate) fn is_noted_within(process: impl AsFd, limit: Duration) -> bool {
-    // That it ended is not asked for; this is told unasked.
+    // No event is requested: the end of the process must not wake this, and the kernel always reports a
+    // hangup.
     tells_within(&mut [PollFd::new(&process, PollFlags::empty())], limit)
 }
 
-/// Waits until one of them has something to read; whether the first one has.
+/// Waits until one of them is readable. Returns whether the first one is.
 #[must_use]
 pub(crate) fn tells_first(one: impl AsFd, other: impl AsFd) -> bool {
     let mut either = [
         PollFd::new(&one, PollFlags::IN),
         PollFd::new(&other, PollFlags::IN),
     ];
-    assert!(tells_within(&mut either, PATIENCE), "nothing happens any more");
+    assert!(
+        tells_within(&mut either, PATIENCE),
+        "neither descriptor became readable"
+    );
     !either[0].revents().is_empty()
 }
 
@@ -96,11 +101,11 @@ fn tells_within(descriptors: &mut [PollFd<'_>], limit: Duration) -> bool {
     }
 }
 
-/// A file, and what is read of it.
+/// Notifications about reads of a file.
 pub(crate) struct Reads(OwnedFd);
 
 impl Reads {
-    /// Reports each read of this file from here on, and each closing of it.
+    /// Watches a file: each read and each close of it is reported from now on.
     pub(crate) fn of(file: &Path) -> Self {
         let queue = inotify::init(CreateFlags::CLOEXEC).unwrap();
         let flags = WatchFlags::ACCESS | WatchFlags::CLOSE_NOWRITE;
@@ -108,9 +113,12 @@ impl Reads {
         Self(queue)
     }
 
-    /// Waits for the next event; whether the file was closed.
+    /// Waits for the next events. Returns whether the file was closed.
     pub(crate) fn next_is_close(&self) -> bool {
-        assert!(is_readable_within(&self.0, PATIENCE), "the file is not read");
+        assert!(
+            is_readable_within(&self.0, PATIENCE),
+            "the file is neither read nor closed"
+        );
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
         let mut reader = Reader::new(&self.0, &mut buffer);
         let mut is_close = false;
@@ -123,14 +131,14 @@ impl Reads {
     }
 }
 
-/// A folder and those below it, watched.
+/// A watched folder with all folders below it.
 pub(crate) struct Watched {
     root: PathBuf,
     queue: OwnedFd,
 }
 
 impl Watched {
-    /// Whatever comes, goes or changes from here on is told.
+    /// Watches a folder: everything created, deleted or changed below it is reported from now on.
     pub(crate) fn below(root: &Path) -> Self {
         let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
         let watched = Self {
@@ -141,12 +149,13 @@ impl Watched {
         watched
     }
 
-    /// What this finds in the folder, looking again at each change: `what` is told when nothing comes of it.
+    /// Waits until `find` returns something, calling it again after each change in the folder. `what` names
+    /// it in the failure message.
     #[track_caller]
     pub(crate) fn wait_for<T>(&self, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Before it is looked at: what changes from here on is told.
+            // Watching comes first: a change after the look is then reported.
             self.watch(&self.root);
             if let Some(found) = find() {
                 return found;
@@ -158,7 +167,8 @@ impl Watched {
         }
     }
 
-    /// As [`Watched::wait_for`], where the answer to a question depends on what is in the folder.
+    /// The same as [`Watched::wait_for`], for an asynchronous question whose answer depends on the contents
+    /// of the folder.
     pub(crate) async fn wait_for_answer<T>(
         mut self,
         what: &str,
@@ -180,8 +190,8 @@ impl Watched {
         }
     }
 
-    /// Lets so many changes pass, or fewer when this tells something before: a process its end, a pipe a word
-    /// or its end.
+    /// Waits for this many changes. Returns earlier if `otherwise` becomes readable: a process ends, or a
+    /// pipe has data or ends.
     pub(crate) fn let_pass(&self, changes: usize, otherwise: impl AsFd) {
         let mut passed = 0;
         while passed < changes {
@@ -192,7 +202,7 @@ impl Watched {
         }
     }
 
-    /// Watches a folder and those below it; one that is watched already stays so.
+    /// Watches a folder and all folders below it. Watching a folder twice has no effect.
     fn watch(&self, folder: &Path) {
         let flags = WatchFlags::CREATE
             | WatchFlags::MOVE
@@ -200,7 +210,7 @@ impl Watched {
             | WatchFlags::MODIFY
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::ONLYDIR;
-        // What is not there yet comes in a folder that is watched; what has gone needs no watch.
+        // A missing folder needs no watch: if it is created later, its parent reports that.
         match inotify::add_watch(&self.queue, folder, flags) {
             Ok(_) => {}
             Err(Errno::NOENT | Errno::NOTDIR) => return,
@@ -213,7 +223,7 @@ impl Watched {
         }
     }
 
-    /// Takes what was told so far, as much of it as is wanted; how much that was.
+    /// Takes pending notifications, at most this many. Returns how many there were.
     fn take(&self, most: usize) -> usize {
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
         let mut reader = Reader::new(&self.queue, &mut buffer);

@@ -1,4 +1,4 @@
-//! Where the helper programs of `tests/support/programs` are. They are an example of this package, so that
+//! Locates the helper programs of `tests/support/programs`. They are an example target of this package, so
 //! they are not installed.
 
 use std::fs::DirBuilder;
@@ -15,7 +15,7 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
         Some("debug") | None => "dev",
         Some(name) => name,
     };
-    // `cargo test` alone has built them; `cargo test --test integration` has not.
+    // `cargo test` without a target builds them; `cargo test --test integration` does not.
     let built = Command::new(env!("CARGO"))
         .args([
             "build",
@@ -33,13 +33,13 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     folder.join("examples/test-programs")
 });
 
-/// The program; its first argument says what it is to be.
+/// The path of the program; its first argument selects what it does.
 pub(crate) fn path() -> &'static Path {
     &PROGRAMS
 }
 
-/// Makes a data folder with conversations of these ids in this folder. All of them hold this upstream id, if
-/// there is one.
+/// Creates a data folder with conversations that have these ids and this working directory. All of them refer
+/// to the upstream id `shared`, if there is one.
 pub(crate) fn fill_store(data: &Path, cwd: &str, shared: Option<&str>, ids: &[impl AsRef<str>]) {
     DirBuilder::new()
         .recursive(true)

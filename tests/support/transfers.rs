@@ -1,4 +1,4 @@
-//! Conversations that go from one daemon with a real adapter to another, in the terms of a test.
+//! Exports and imports of conversations between daemons with a real adapter.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Export, Import};
@@ -12,22 +12,22 @@ use bridge_protocol::{BridgeError, ConversationId};
 use crate::bridge_of::{Bridge, Lab};
 
 impl<L: Lab> Bridge<L> {
-    /// Exports a conversation as a bundle from which nothing is missing.
+    /// Exports a conversation as a bundle and checks that nothing is missing from it.
     pub(crate) fn bundle(&self, id: ConversationId) -> PathBuf {
         match self.exported(id, ExportFormat::Bundle) {
             ExportAnswer::File(file) => {
                 assert_eq!(file.missing, []);
                 file.path.into()
             }
-            ExportAnswer::Json(_) => panic!("a bundle is a file"),
+            ExportAnswer::Json(_) => panic!("a bundle was requested, but JSON was returned"),
         }
     }
 
-    /// A conversation as other programs are told it.
+    /// Exports a conversation as JSON, the form for other programs.
     pub(crate) fn portable(&self, id: ConversationId) -> PortableConversation {
         match self.exported(id, ExportFormat::Json) {
             ExportAnswer::Json(portable) => *portable,
-            ExportAnswer::File(file) => panic!("a file was not asked for: {file:?}"),
+            ExportAnswer::File(file) => panic!("JSON was requested, but a file was returned: {file:?}"),
         }
     }
 
@@ -45,7 +45,7 @@ impl<L: Lab> Bridge<L> {
         answer.expect("conversation/export")
     }
 
-    /// Makes a bundle's conversation go on in a folder of this machine.
+    /// Imports the conversation of a bundle into a folder.
     pub(crate) fn import(
         &self,
         bundle: &Path,
@@ -70,7 +70,7 @@ impl<L: Lab> Bridge<L> {
     }
 }
 
-/// A history without what is another one in another home: its ids.
+/// A history without its ids, which differ after an import into another home.
 pub(crate) fn without_ids(mut history: Vec<Message>) -> Vec<Message> {
     for message in &mut history {
         message.id = "m".into();

@@ -1,9 +1,9 @@
-//! The snapshots of words, which tests inside and outside compare with: `error-words.txt`, `printed-words.txt` and
-//! `finding-words.txt` in `tests/fixtures`. Elsewhere tests assert code, kind and structure, so that a sentence can be
-//! changed in one place.
+//! Snapshots of texts that unit tests and integration tests compare with: `error-words.txt`,
+//! `printed-words.txt` and `finding-words.txt` in `tests/fixtures`. All other tests check code, kind and
+//! structure, so that a sentence can be changed in one place.
 //!
-//! A line is the case, ` => ` and the words. Run the tests with `WRITE_ERROR_WORDS=1` to add lines; read what changed
-//! before you commit. `.ci/run` names the lines that no test checked.
+//! A line consists of the case, ` => ` and the text. Run the tests with `WRITE_ERROR_WORDS=1` to add lines;
+//! read what changed before you commit. `.ci/run` lists the lines that no test checked.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,16 +11,16 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Set in the environment, this adds lines that are missing.
+/// The environment variable that makes tests add missing lines.
 const WRITE: &str = "WRITE_ERROR_WORDS";
 
-/// Set in the environment, this is a folder in which each checked line is noted, for `.ci/run`.
+/// The environment variable with a folder in which each checked line is recorded, for `.ci/run`.
 const NOTE: &str = "CHECKED_WORDS";
 
-/// How many digits a number of bytes may not have: from 10,000 on it is read in KiB.
+/// A number of bytes must have fewer digits than this: from 10,000 on, sizes are shown in KiB.
 const LONG_SIZE_DIGITS: usize = 5;
 
-/// How much of a run of the same character is shown.
+/// How many characters of a run of the same character are kept.
 const RUN: usize = 20;
 
 static FILE: Mutex<()> = Mutex::new(());
@@ -31,7 +31,7 @@ pub(crate) const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// Fails if the error has words that are not in the file.
+/// Panics if the error's text is not in the file.
 #[track_caller]
 pub(crate) fn check(call: &str, kind: &str, message: &str) {
     compare(
@@ -40,7 +40,7 @@ pub(crate) fn check(call: &str, kind: &str, message: &str) {
     );
 }
 
-/// Fails if this file of fixtures lacks the line.
+/// Panics if this fixture file lacks the line.
 #[track_caller]
 pub(crate) fn compare(file: &str, line: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -51,7 +51,7 @@ pub(crate) fn compare(file: &str, line: &str) {
     if let Some(folder) = std::env::var_os(NOTE) {
         let notes = Path::new(&folder).join(file);
         let notes = fs::File::options().create(true).append(true).open(notes);
-        // In one write, so that processes which note at the same time mix no lines.
+        // A single write, so that processes that record at the same time do not mix their lines.
         notes.unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
     let mut lines: BTreeSet<&str> = text.lines().collect();
@@ -75,16 +75,19 @@ fn begins_with_uuid(text: &str) -> bool {
     text.len() >= 36 && text.bytes().take(36).enumerate().all(shape)
 }
 
-/// Fails if a size of many digits is not written in KiB or a larger unit.
+/// Panics if a large size is not written in KiB or a larger unit.
 #[track_caller]
 fn check_sizes(text: &str) {
     for (end, _) in text.match_indices(" bytes") {
         let digits = text[..end].bytes().rev().take_while(u8::is_ascii_digit).count();
-        assert!(digits < LONG_SIZE_DIGITS, "a size that nobody can read: {text}");
+        assert!(
+            digits < LONG_SIZE_DIGITS,
+            "a large size in bytes, which is hard to read: {text}"
+        );
     }
 }
 
-/// The text on one line, without what differs between runs.
+/// The text on one line, without the parts that differ between runs.
 #[track_caller]
 pub(crate) fn plain(text: &str) -> String {
     check_sizes(text);
@@ -123,15 +126,16 @@ pub(crate) fn plain(text: &str) -> String {
         }
         rest = &rest[length..];
     }
-    // How much room a disk has is the machine's.
+    // The free space of a disk depends on the machine.
     for unit in ["MiB", "GiB", "TiB", "PiB", "EiB"] {
         plain = plain.replace(&format!("0.0 {unit}"), "0.0 KiB");
     }
     at_any_hour(&plain)
 }
 
-/// A text whose numbers are `0`, with the same words at each hour: a time of today and one after midnight,
-/// which has its day, read `0:0:0`; a time before noon and one after it read `0:0pm`.
+/// Replaces times so that a text is the same at each hour. The numbers of the text are already `0`. A time
+/// after midnight, which is printed with its day, becomes `0:0:0` like a time of today; a time before noon
+/// becomes `0:0pm` like one after it.
 pub(crate) fn at_any_hour(text: &str) -> String {
     let mut text = text.replace("0:0am", "0:0pm");
     for day in DAYS {

@@ -1,6 +1,6 @@
-//! Source text as code: without comments and strings, and what of it ships.
+//! Source text as code, without comments and strings, and split into what ships and what only tests use.
 
-/// The text with comments and the insides of strings blanked out; lines stay where they are.
+/// Replaces comments and the contents of strings by spaces; line breaks stay.
 pub(crate) fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -21,7 +21,7 @@ pub(crate) fn code_of(text: &str) -> String {
     code
 }
 
-/// How many bytes from here on are a comment, a string or a character; 0 when it is code.
+/// The length of the comment, string or character literal at this position in bytes, or 0 if there is code.
 fn hidden_length(rest: &str, before: Option<char>) -> usize {
     let end_of = |end: &str, from: usize| {
         rest[from..]
@@ -46,7 +46,8 @@ fn hidden_length(rest: &str, before: Option<char>) -> usize {
     if rest.starts_with('"') {
         return quoted_length(rest, '"');
     }
-    // A quote is a character where it closes again right behind one; else it is a lifetime.
+    // A quote begins a character literal if another quote follows one character later; otherwise it begins a
+    // lifetime.
     if rest.starts_with("'\\") || rest.chars().nth(2) == Some('\'') && rest.starts_with('\'') {
         return quoted_length(rest, '\'');
     }
@@ -66,8 +67,8 @@ fn quoted_length(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// Cuts code into what ships and what only tests see: a module under `#[cfg(test)]` stands at the end of its
-/// file.
+/// Splits code into what ships and what only tests use. An inline module under `#[cfg(test)]` is always at
+/// the end of its file.
 pub(crate) fn split_tests<'a>(path: &str, code: &'a str) -> (&'a str, &'a str) {
     if path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs") {
         return ("", code);
@@ -77,7 +78,7 @@ pub(crate) fn split_tests<'a>(path: &str, code: &'a str) -> (&'a str, &'a str) {
         let at = from + at;
         let behind = code[at..].trim_start_matches("#[cfg(test)]").trim_start();
         let place = |sign| behind.find(sign).unwrap_or(usize::MAX);
-        // Whoever may use it.
+        // The text up to the body may include a visibility.
         let head = behind.split(['{', ';']).next().unwrap_or_default();
         let is_module = head.split_whitespace().rev().nth(1) == Some("mod");
         let inline = is_module && place('{') < place(';');

@@ -1,15 +1,15 @@
-//! What is to outlast a loss of power is written in one place, whose tests see in which order.
+//! Data that must survive a power loss is written by one module, whose tests check the order of the syncs.
 
 use super::code::{code_of, split_tests};
 use super::{check, named, root};
 
-/// The place.
+/// That module.
 const DURABLE: &str = "src/files/durable.rs";
 
-/// The rooms that write through it. The store has a medium of its own for its journal.
+/// The rooms that must write through it. The store has its own module for its journal.
 const ROOMS: [&str; 2] = ["src/transcript/", "src/conversation/"];
 
-/// What it does for them.
+/// The calls that only this module may make.
 const BY_HAND: [&str; 6] = [
     "sync_all",
     "sync_data",

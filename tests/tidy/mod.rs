@@ -1,5 +1,5 @@
-//! The habits of this code base as ordinary tests. Each rule is a function over text, with a test that it can
-//! fail.
+//! The conventions of this code base, checked by ordinary tests. Each rule is a function over text and has a
+//! test that shows that it can fail.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use code::{code_of, split_tests};
 
-/// The rooms in order: each may use those before it.
+/// The rooms in order: each may use only those before it.
 const ROOMS: [&str; 14] = [
     "paths",
     "files",
@@ -33,11 +33,11 @@ const ROOMS: [&str; 14] = [
     "cli",
 ];
 
-/// Rooms that may use less than their place allows.
+/// Rooms that may use fewer rooms than their place in the order allows.
 const NARROWER: [(&str, &[&str]); 1] = [("cli", &["paths"])];
 
-/// Modules that decide and do nothing else, with everything below them. A module whose heading says that it
-/// is pure is held to it as well, for itself.
+/// Modules that only decide, with all modules below them. A module whose heading says that it is pure is
+/// checked too, without the modules below it.
 const PURE: [&str; 30] = [
     "src/chain",
     "src/conversation/state",
@@ -71,7 +71,7 @@ const PURE: [&str; 30] = [
     "src/agent/kinds",
 ];
 
-/// What a pure module must not name: I/O, the store, and clocks.
+/// Names that a pure module must not use: I/O, the store, and clocks.
 const IMPURE: [&str; 8] = [
     "tokio",
     "std::fs",
@@ -83,7 +83,7 @@ const IMPURE: [&str; 8] = [
     "Zoned::now",
 ];
 
-/// Channels that grow with what is sent.
+/// Channels without a limit.
 const UNBOUNDED: [&str; 4] = [
     "unbounded_channel",
     "mpsc::channel()",
@@ -91,7 +91,7 @@ const UNBOUNDED: [&str; 4] = [
     "UnboundedSender",
 ];
 
-/// Waiting for time, or looking again and again, instead of a signal.
+/// Waiting for time to pass, or polling, instead of waiting for a signal.
 const SLEEPS: [&str; 5] = [
     "thread::sleep",
     "time::sleep(",
@@ -100,7 +100,7 @@ const SLEEPS: [&str; 5] = [
     "spin_loop",
 ];
 
-/// The most lines that a document may have: a longer one has to say things shorter.
+/// The maximum number of lines of each document. A longer document must be shortened.
 const DOCUMENTS: [(&str, usize); 4] = [
     ("README.md", 150),
     ("ARCHITECTURE.md", 250),
@@ -108,7 +108,7 @@ const DOCUMENTS: [(&str, usize); 4] = [
     ("packaging/docs/", 199),
 ];
 
-/// What measures time, waits until some has passed, or compares with the time of day.
+/// Calls that measure time, wait for a time, or read the current time.
 const TIMES: [&str; 9] = [
     "Instant::now",
     "SystemTime::now",
@@ -121,7 +121,7 @@ const TIMES: [&str; 9] = [
     "set_read_timeout(",
 ];
 
-/// The files that may name [`TIMES`].
+/// The files that may use [`TIMES`], with the reason.
 const TIMED: [(&str, &[&str]); 4] = [
     (
         "a limit after which a test fails instead of hanging",
@@ -150,7 +150,7 @@ const TIMED: [(&str, &[&str]); 4] = [
         ],
     ),
     (
-        "a clock that stands still and that the test advances",
+        "a simulated clock that only the test advances",
         &[
             "src/agent/pool/tests.rs",
             "src/conversation/registry/tests.rs",
@@ -160,11 +160,11 @@ const TIMED: [(&str, &[&str]); 4] = [
         ],
     ),
     (
-        "an instant from which later ones are reckoned, and handed to what is tested",
+        "a base instant that is passed to the tested code",
         &["src/agent/pool/backoff.rs", "src/server/socket.rs"],
     ),
     (
-        "a time that is still to come when a daemon or an agent is told of it",
+        "a time in the future that is passed to a daemon or an agent",
         &[
             "tests/faults/going_on.rs",
             "tests/real_claude/limits.rs",
@@ -175,7 +175,7 @@ const TIMED: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// A source file: its path from the root with `/` between, and its text.
+/// A source file: its path relative to the root, with `/` as separator, and its text.
 struct Source {
     path: String,
     text: String,
@@ -205,7 +205,7 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
     };
     for entry in entries {
         let path = entry.unwrap().path();
-        // A fuzz target's own build folder is not source.
+        // The build folder of a fuzz target contains no sources.
         if path.is_dir() && !path.ends_with("target") {
             collect(root, &path, sources);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -218,7 +218,7 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) {
     }
 }
 
-/// The room that a file belongs to.
+/// The room that a file belongs to, if any.
 fn room_of(path: &str) -> Option<&'static str> {
     let name = path.strip_prefix("src/")?.split('/').next()?;
     let name = name.strip_suffix(".rs").unwrap_or(name);
@@ -232,7 +232,7 @@ fn allowed(room: &str) -> Vec<&'static str> {
     ROOMS.into_iter().take_while(|other| *other != room).collect()
 }
 
-/// The first names behind each `crate::`, those in a brace list too.
+/// The first name after each `crate::`, including those in a brace list.
 fn crate_names(code: &str) -> Vec<(usize, String)> {
     let mut names = Vec::new();
     for (at, _) in code.match_indices("crate::") {
@@ -251,7 +251,7 @@ fn crate_names(code: &str) -> Vec<(usize, String)> {
     names
 }
 
-/// The first names behind each chain of `super::` that leads out of all modules, to where the rooms are.
+/// The first name after each chain of `super::` that leads up to the level of the rooms.
 fn names_above_rooms(path: &str, code: &str) -> Vec<(usize, String)> {
     let Some(place) = path
         .strip_prefix("src/")
@@ -260,7 +260,7 @@ fn names_above_rooms(path: &str, code: &str) -> Vec<(usize, String)> {
         return Vec::new();
     };
     let depth = place.strip_suffix("/mod").unwrap_or(place).split('/').count();
-    // A module within the file is one further down.
+    // An inline test module is one level deeper.
     let inline_tests = if path.ends_with("/tests.rs") || path.contains("/tests/") {
         code.len()
     } else {
@@ -334,7 +334,7 @@ fn is_pure(path: &str) -> bool {
     })
 }
 
-/// Whether a module's heading says that it is pure. (One that is pure "of" something is not.)
+/// Whether a module's heading says that it is pure. "Pure of" something does not count.
 fn claims_purity(text: &str) -> bool {
     let heading: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
     let heading = heading.join(" ");
@@ -359,7 +359,7 @@ fn unbounded_channels(path: &str, text: &str) -> Vec<String> {
 }
 
 fn sleeps_in_tests(path: &str, text: &str) -> Vec<String> {
-    // A benchmark sets the pace of what it measures; it tests nothing.
+    // A benchmark may control its own pace; it is not a test.
     if path.starts_with("tests/bench/") {
         return Vec::new();
     }
@@ -396,7 +396,7 @@ fn named_from(path: &str, code: &str, words: &[&str], rule: &str, lines_before: 
 }
 
 fn missing_heading(path: &str, text: &str) -> Vec<String> {
-    // The tests beside a module are about that module, whose own heading says what it is for.
+    // Tests in a file beside a module need no heading, because the module's own heading says what it is for.
     if text.starts_with("//!") || path.ends_with("/tests.rs") {
         return Vec::new();
     }
@@ -405,8 +405,8 @@ fn missing_heading(path: &str, text: &str) -> Vec<String> {
     )]
 }
 
-/// Tests from outside use processes, files and the wire contract, so that they hold for any code inside.
-/// Exceptions: the benchmarks and the helper programs.
+/// Integration tests use only processes, files and the wire contract, so that they do not depend on the code
+/// inside. Exceptions are the benchmarks and the helper programs.
 fn imports_from_inside(path: &str, text: &str) -> Vec<String> {
     let is_outside = path.starts_with("tests/")
         && !["tests/bench/", "tests/support/programs/"]
@@ -421,7 +421,7 @@ fn imports_from_inside(path: &str, text: &str) -> Vec<String> {
         &["session_bridge::"],
         "a test from outside imports",
     );
-    // The path is a string, which is no code.
+    // The path is a string, so it is searched in the text instead of the code.
     let lines = text.lines().enumerate();
     let included =
         lines.filter(|(_, line)| line.trim_start().starts_with("#[path") && line.contains("../src/"));
@@ -487,7 +487,7 @@ fn each_room_in_the_source_has_its_place() {
         let name = name.strip_suffix(".rs").unwrap_or(&name);
         assert!(
             ROOMS.contains(&name) || ["lib", "bin"].contains(&name),
-            "src/{name} has no place in the order of the rooms"
+            "src/{name} is missing in the order of the rooms"
         );
     }
 }
@@ -521,7 +521,7 @@ fn the_rule_of_rooms_can_fail() {
         0
     );
     assert_eq!(bad("src/bin/sessiond.rs", "use crate::daemon;"), 0);
-    // By the way up.
+    // With `super` instead of `crate`.
     assert_eq!(bad("src/chain/mod.rs", "use super::store::Store;"), 1);
     assert_eq!(bad("src/chain/ancestry.rs", "use super::super::store::Store;"), 1);
     assert_eq!(

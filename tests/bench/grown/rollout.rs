@@ -1,21 +1,21 @@
-//! A rollout as months of work make it: one session, its lines as Codex 0.166.0 writes them.
+//! Generates a rollout like one after months of work: one session with lines as Codex 0.166.0 writes them.
 //!
-//! The mix, in records: a turn begins with marks, the folder and one prompt (100 bytes to 3 KB), told twice;
-//! then up to twelve calls of a tool, each a line of the call (its arguments up to 4 KB), one of what came
-//! out (200 bytes to 100 KB, small ones by far the most), and one that tells of both again; a reasoning that
-//! is encrypted (300 bytes to 4 KB) before one in three; counts of tokens between them; then the reply, told
-//! three times. The texts are those of the other format.
+//! A turn begins with marks, the folder and one prompt (100 bytes to 3 KB), which is written twice. Then come
+//! up to twelve tool calls; each is a line with the call (arguments of up to 4 KB), a line with the output
+//! (200 bytes to 100 KB, mostly small), and a line that repeats both. One call in three follows an encrypted
+//! reasoning (300 bytes to 4 KB). Between them there are token counts. The turn ends with the reply, which is
+//! written three times. The texts are those of the other format.
 
 use std::io::Write;
 use std::path::Path;
 
 use super::{Grown, Writer};
 
-/// The turn that is being written.
+/// The id of the current turn.
 #[derive(Default)]
 struct Turn(String);
 
-/// Writes a rollout of about so many bytes, of the session with this id in the folder `cwd`.
+/// Writes a rollout of about this many bytes, for this session in the working directory `cwd`.
 pub(crate) fn grow(path: &Path, session: &str, cwd: &str, bytes: u64) -> std::io::Result<Grown> {
     let mut writer = Writer::<Turn>::create(path, session, cwd)?;
     writer.line("session_meta", &format!(
@@ -101,7 +101,7 @@ impl Writer<Turn> {
         self.line("event_msg", r#"{"type":"token_count","info":null}"#)
     }
 
-    /// Something that is told of what is over.
+    /// Writes a line that reports a completed item.
     fn item(&mut self, item: &str) -> std::io::Result<()> {
         let (session, turn) = (&self.session, &self.state.0);
         let payload = format!(
@@ -121,7 +121,7 @@ impl Writer<Turn> {
             "{{\"timestamp\":\"2026-11-03T12:00:00.000Z\",\"ordinal\":{ordinal},\"type\":\"{kind}\",\"payload\":{payload}}}\n"
         );
         self.grown.bytes += line.len() as u64;
-        // What the model is sent is told, and none of what tells of it again.
+        // Only the lines that are sent to the model count as messages, not those that repeat them.
         self.grown.records += u64::from(kind == "response_item");
         self.grown.lines += 1;
         self.file.write_all(line.as_bytes())

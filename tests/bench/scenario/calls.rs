@@ -1,4 +1,4 @@
-//! Calls: one after another, many in flight, and a whole prompt.
+//! Calls: sequential ones, many in flight, and a whole prompt.
 
 use serde_json::json;
 
@@ -9,14 +9,14 @@ use crate::report::{Limit, Report, Row};
 use crate::sample::{median, timed_us};
 use crate::ways::{Bridge, Direct, Way};
 
-/// Calls of one run.
+/// Calls in one run.
 const CALLS: u64 = 10_000;
-/// Calls that wait for their answer at once: as many as are promised to be served.
+/// Calls in flight at the same time: as many as one connection may have.
 const IN_FLIGHT: u64 = 64;
-/// Prompts of one run.
+/// Prompts in one run.
 const PROMPTS: u64 = 50;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let daemon = home.start()?;

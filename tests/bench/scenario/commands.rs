@@ -1,4 +1,4 @@
-//! Commands as whole processes, against a daemon that runs: what a person waits for.
+//! Commands as whole processes with a running daemon: the time a user waits.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,10 +14,10 @@ use crate::stored;
 
 /// Conversations in the store.
 const CONVERSATIONS: usize = 1_000;
-/// Commands of one run.
+/// Commands in one run.
 const COMMANDS: u64 = 100;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     stored::fill(&home.data(), CONVERSATIONS)?;
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// How long a command takes from its start to its end.
+/// The duration of a command from start to exit.
 pub(super) fn whole_ms(home: &Home, arguments: &[&str]) -> Outcome<f64> {
     let program: PathBuf = command_line().into();
     let mut command = Command::new(program);

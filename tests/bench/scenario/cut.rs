@@ -1,4 +1,4 @@
-//! A long transcript that is cut in its middle, beside a copy of its lines.
+//! A cut in the middle of a long transcript, compared with a copy of its lines.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -17,18 +17,18 @@ use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 use crate::vendor;
 
-/// How long the transcripts are, in bytes. All but the first are divided where fewer rounds are asked for.
+/// The sizes of the transcripts in bytes. With fewer rounds, all but the first are smaller.
 const SHORT_BYTES: u64 = 21_000_000;
 const LONG_BYTES: u64 = 256_000_000;
 const HUGE_BYTES: u64 = 1_000_000_000;
-/// The session's id, and that of its cuts.
+/// The ids of the session and of its cuts.
 const SESSION: &str = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
 const NEW: &str = "1c8f6c1f-208d-4e4b-8b62-9e703d4f5b6c";
-/// What a cut may take beside what was noted of the records, in MB, and of each record, in bytes.
+/// The memory limit of a cut: a fixed part in MB, and a part in bytes for each record.
 const MEMORY_MB: f64 = 32.0;
 const RECORD_BYTES: f64 = 48.0;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let long = options.rounds(LONG_BYTES).max(SHORT_BYTES * 2);
     for bytes in [SHORT_BYTES, long, options.rounds(HUGE_BYTES)] {
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
 fn measure(options: &Options, report: &mut Report, home: &Home, path: &Path, grown: &Grown) -> Outcome<()> {
     let (mut cuts, mut known, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
     let (mut copies, mut parts) = (Vec::new(), Vec::new());
-    // The first of each fills the caches.
+    // The first round only fills the caches.
     for round in 0..=options.runs {
         let [copied_us, part_us, _] = figures(COPY, path, &grown.middle)?;
         let [cut_us, index_us, peak_mb] = figures(CUT, path, &grown.middle)?;
@@ -90,7 +90,7 @@ fn measure(options: &Options, report: &mut Report, home: &Home, path: &Path, gro
     Ok(())
 }
 
-/// Runs this program as one of its roles, and gives the figures that it says.
+/// Runs this program in one of its roles and returns the figures it prints.
 fn figures(role: &str, path: &Path, uuid: &str) -> Outcome<[f64; 3]> {
     let arguments = [OsStr::new(role), path.as_os_str(), OsStr::new(uuid)];
     let output = Command::new(std::env::current_exe()?).args(arguments).output()?;
@@ -103,9 +103,8 @@ fn figures(role: &str, path: &Path, uuid: &str) -> Outcome<[f64; 3]> {
     figures.map_err(|_| format!("{role} said: {said}{}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Cuts a transcript behind a record, of which nothing is known before, and says how many microseconds that
-/// took, how many of them went into the index, and the peak of memory in MB (0 where the system does not
-/// tell).
+/// Cuts a transcript after a record, without an index from before. Prints the duration in microseconds, the
+/// part of it that indexing took, and the peak memory in MB (0 if the system does not report it).
 pub(crate) fn be_cut(path: &Path, uuid: &str) -> Outcome<()> {
     let folder = path.parent().ok_or("no folder")?;
     let library = IndexCache::default();
@@ -121,8 +120,8 @@ pub(crate) fn be_cut(path: &Path, uuid: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Copies the lines of a transcript with another session id, and again only those before the one with this
-/// uuid, and says how many microseconds each took, and how many lines there are.
+/// Copies the lines of a transcript with another session id, then again only up to the record with this uuid.
+/// Prints both durations in microseconds and the number of lines.
 pub(crate) fn be_copy(path: &Path, uuid: &str) -> Outcome<()> {
     let target = path.with_file_name(format!("{NEW}.jsonl"));
     let last = format!("\"uuid\":\"{uuid}\"");

@@ -1,4 +1,4 @@
-//! What an editor waits for, with `sessionctl acp` in place of its agent.
+//! The time an editor waits with `sessionctl acp` in place of its agent.
 
 use serde_json::json;
 
@@ -14,10 +14,10 @@ use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 use crate::ways::{Direct, Splice, acp};
 
-/// Processes of one run that are started and asked for the handshake.
+/// Processes in one run that are started and initialized.
 const HANDSHAKES: u64 = 50;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let pinned = Pinned::to_one_core()?;
     measure_latency(options, report)?;
@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     measure_handshake(&home, options, report)
 }
 
-/// With a daemon of its own, which is on the one core too.
+/// Starts another daemon, which is pinned to the one core too.
 fn measure_latency(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let daemon = home.start()?;
@@ -103,7 +103,8 @@ fn measure_handshake(home: &Home, options: &Options, report: &mut Report) -> Out
     Ok(())
 }
 
-/// Starts the process and waits for its first answer; gives the process, which is ended outside what is timed.
+/// Starts the process and waits for its first answer. Returns the process, so that it is ended outside the
+/// measured time.
 fn handshake(home: &Home) -> Outcome<Ended> {
     let mut process = Ended(acp(home).spawn()?);
     let (Some(input), Some(output)) = (process.0.stdout.take(), process.0.stdin.take()) else {

@@ -1,4 +1,4 @@
-//! What a look at one line of an agent costs, which each update pays.
+//! The cost of scanning one line of an agent, which applies to each update.
 
 use session_bridge::agent::envelope::Envelope;
 
@@ -7,13 +7,13 @@ use crate::options::Options;
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, timed_us};
 
-/// Looks of one run.
+/// Scans in one run.
 const LOOKS: u64 = 400_000;
 
-/// A line as Claude's adapter writes them.
+/// A line as Claude's adapter writes it.
 const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"8f0a2c1e-3b7d-4c55-9a51-0d2f6b7c8e90","update":{"sessionUpdate":"agent_message_chunk","messageId":"msg_01AbCdEfGhIjKlMnOpQrSt","content":{"type":"text","text":"The function reads the file in one go, so a long file is held twice. \nBetter: stream it."}}}}"#;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let looks = options.rounds(LOOKS);
     let bytes = UPDATE.as_bytes();

@@ -1,4 +1,4 @@
-//! A fork at the head, beside the same fork that the agent is asked for without a daemon.
+//! A fork at the head, compared with the same fork requested directly from the agent.
 
 use std::process::{Command, Stdio};
 
@@ -12,14 +12,14 @@ use crate::options::Options;
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 
-/// How many forks are made in a run.
+/// Forks in one run.
 const FORKS: u64 = 100;
-/// How many turns there are before: what is forked is a session with some past.
+/// Turns before the fork, so that the forked session has a history.
 const TURNS: u64 = 20;
-/// The most that the daemon may add, in milliseconds.
+/// The maximum that the daemon may add, in milliseconds.
 const ADDED_MS: f64 = 1.0;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let cwd = home.path().join("project");
@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let made = client.call("conversation/new", &json!({"agent": "loopback", "cwd": cwd}))?;
     let ours = json!({"conversationId": made["conversation"]["id"]});
 
-    // A folder of its own, so that both find the same there.
+    // A separate data folder, so that both agents have the same contents.
     let alone = Home::new()?;
     let mut agent = Command::new(program())
         .args(["loopback-agent", "--data"])
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
 
     let (mut bridged, mut direct) = (Vec::new(), Vec::new());
     let forks = options.rounds(FORKS);
-    // The first of each warms what is cold.
+    // The first round only warms the caches.
     for number in 0..=forks * options.runs as u64 {
         let (fork, direct_us) = timed_us(|| agent.call("session/fork", &theirs));
         let fork = fork?;
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         if fork["via"] != "native" {
             return Err(format!("the agent did not fork: {fork}").into());
         }
-        // Else each would be a session that is held open.
+        // Without the close, each fork would remain an open session.
         client.call(
             "conversation/close",
             &json!({"conversationId": fork["conversation"]["id"]}),

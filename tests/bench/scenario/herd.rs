@@ -1,4 +1,4 @@
-//! A thousand conversations that are to go on at the same moment, beside as many ordinary prompts.
+//! A thousand conversations that continue at the same moment, compared with as many ordinary prompts.
 
 use std::fs;
 use std::path::Path;
@@ -12,23 +12,23 @@ use crate::options::Options;
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, timed_us};
 
-/// Conversations of one run.
+/// Conversations in one run.
 const CONVERSATIONS: u64 = 1_000;
 
-/// Ordinary prompts on their way at once: as many as conversations that begin to go on at once.
+/// Ordinary prompts in flight at the same time: as many as the daemon continues at the same time.
 const AT_ONCE: usize = 8;
 
-/// How much longer they may take than the ordinary prompts: each also asks its transcript, and writes down
-/// more.
+/// The limit as a multiple of the floor. A continuation takes longer than an ordinary prompt because it also
+/// searches the transcript and records more.
 const WORTH_OF_FLOORS: f64 = 3.0;
 
-/// How long before the moment the first of them is told to wait for it.
+/// How long before the due time the continuations are scheduled.
 const AHEAD: SignedDuration = SignedDuration::from_secs(4);
 
-/// How the words begin that go out where the agent has the prompt already.
+/// The beginning of the text that is sent in place of the prompt if the agent already has the prompt.
 const GO_ON: &str = "Your last turn was cut short.";
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let conversations = usize::try_from(options.rounds(CONVERSATIONS))?;
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Makes conversations whose last prompt met a limit that is over.
+/// Creates conversations whose last prompt met a limit that has ended since.
 fn limited(client: &mut SocketClient, cwd: &Path, conversations: usize) -> Outcome<Vec<Value>> {
     let mut ids = Vec::new();
     for _ in 0..conversations {
@@ -94,7 +94,7 @@ fn limited(client: &mut SocketClient, cwd: &Path, conversations: usize) -> Outco
     Ok(ids)
 }
 
-/// How long a prompt to each of them takes.
+/// How long a prompt to each of these conversations takes in total.
 fn ordinary_seconds(client: &mut SocketClient, ids: &[Value]) -> Outcome<f64> {
     let (all, took_us) = timed_us(|| {
         for some in ids.chunks(AT_ONCE) {
@@ -114,7 +114,7 @@ fn ordinary_seconds(client: &mut SocketClient, ids: &[Value]) -> Outcome<f64> {
     Ok(took_us / 1e6)
 }
 
-/// How many prompts in the transcripts below a folder are words that something be gone on with.
+/// How many prompts in the transcripts below a folder are texts of a continuation.
 fn prompts_that_go_on(folder: &Path) -> Outcome<usize> {
     let mut found = 0;
     for entry in fs::read_dir(folder)? {

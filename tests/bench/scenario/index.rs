@@ -1,5 +1,5 @@
-//! The index of a long transcript: how fast it is made and in how much memory, and pages of
-//! history and of checkpoints from its middle.
+//! The index of a long transcript: the time and memory for creating it, and pages of history and checkpoints
+//! from its middle.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -21,21 +21,21 @@ use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 use crate::vendor;
 
-/// How long the transcript is, in bytes.
+/// The size of the transcript in bytes.
 const BYTES: u64 = 1_000_000_000;
-/// How long the rollout is, in bytes, and its folder below Codex' own.
+/// The size of the rollout in bytes, and its folder below that of Codex.
 const ROLLOUT_BYTES: u64 = 300_000_000;
 const ROLLOUTS: &str = "sessions/2026/11/03";
-/// Pages of one run.
+/// Pages in one run.
 const PAGES: u64 = 50;
-/// Messages of a page.
+/// Messages per page.
 const MESSAGES: u64 = 50;
-/// Checkpoints of a page.
+/// Checkpoints per page.
 const CHECKPOINTS: u64 = 50;
 /// The session's id.
 const SESSION: &str = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let folder = home.data().join("loopback/projects/-home-u-project");
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     rollout(options, report)
 }
 
-/// What the index costs a process that does nothing else.
+/// The cost of the index in a process that does nothing else.
 fn build(options: &Options, report: &mut Report, home: &Home, path: &Path, grown: &Grown) -> Outcome<()> {
     let per_second = |took_us: f64| grown.bytes as f64 / took_us;
     let (mut built, mut peaks) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ fn build(options: &Options, report: &mut Report, home: &Home, path: &Path, grown
     Ok(())
 }
 
-/// What it costs to look for damage in all of it.
+/// The cost of a check of the whole transcript.
 fn check(options: &Options, report: &mut Report, path: &Path, grown: &Grown) -> Outcome<()> {
     let (mut checked, mut peaks) = (Vec::new(), Vec::new());
     for _ in 0..options.runs {
@@ -116,7 +116,7 @@ fn check(options: &Options, report: &mut Report, path: &Path, grown: &Grown) -> 
     Ok(())
 }
 
-/// What the index of a rollout and a check of it cost a process that does nothing else.
+/// The cost of the index and of a check of a rollout, in a process that does nothing else.
 fn rollout(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let folder = home.path().join(ROLLOUTS);
@@ -145,7 +145,7 @@ fn rollout(options: &Options, report: &mut Report) -> Outcome<()> {
             what,
             ours: median(figures),
             floor,
-            // Nothing was promised of rollouts.
+            // There is no limit for rollouts.
             limit: Limit::Unset,
             unit,
             note,
@@ -167,7 +167,7 @@ fn rollout(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// What a page costs, over the socket.
+/// The cost of a page over the socket.
 fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> Outcome<()> {
     let middle = MessageRef {
         upstream_id: SESSION.to_owned(),
@@ -256,7 +256,7 @@ fn pages(options: &Options, report: &mut Report, home: &Home, grown: &Grown) -> 
     Ok(())
 }
 
-/// Fails where not as many were found as were written.
+/// Fails if the number found differs from the number written.
 fn same(found: f64, written: u64, what: &str) -> Outcome<()> {
     if found != written as f64 {
         return Err(format!("{found} {what} were found and {written} written").into());
@@ -264,7 +264,7 @@ fn same(found: f64, written: u64, what: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Runs this program as one of its roles, and gives the figures that it says.
+/// Runs this program in one of its roles and returns the figures it prints.
 fn figures(role: &str, path: &Path) -> Outcome<[f64; 3]> {
     let arguments = [OsStr::new(role), path.as_os_str()];
     let output = Command::new(std::env::current_exe()?).args(arguments).output()?;
@@ -277,8 +277,8 @@ fn figures(role: &str, path: &Path) -> Outcome<[f64; 3]> {
     figures.map_err(|_| format!("{role} said: {said}{}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Makes the index of a transcript, and says how many microseconds it took, the peak of memory in MB (0 where
-/// the system does not tell), and how many records there are.
+/// Indexes a transcript. Prints the duration in microseconds, the peak memory in MB (0 if the system does not
+/// report it), and the number of records.
 pub(crate) fn be_index(path: &Path) -> Outcome<()> {
     let library = IndexCache::default();
     let (records, took_us) = match rollout_at(path) {
@@ -297,14 +297,14 @@ pub(crate) fn be_index(path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The folder of Codex and the session, where the file is a rollout.
+/// The folder of Codex and the session id, if the file is a rollout.
 fn rollout_at(path: &Path) -> Option<(&Path, &str)> {
     let name = rollout_name(path.file_name()?.to_str()?)?;
     let below = Path::new(ROLLOUTS).components().count() + 1;
     Some((path.ancestors().nth(below)?, name.upstream_id))
 }
 
-/// Checks a transcript, and says the same with how many findings there are.
+/// Checks a transcript. Prints the duration, the peak memory, and the number of findings.
 pub(crate) fn be_check(path: &Path) -> Outcome<()> {
     let (checked, took_us) = timed_us(|| match rollout_at(path) {
         Some((root, id)) => rollouts::check(root, id),

@@ -1,4 +1,4 @@
-//! How much later an update arrives when it comes through the daemon, everybody on one core.
+//! The delay that the daemon adds to an update, with all processes on one core.
 
 use crate::Outcome;
 use crate::options::Options;
@@ -7,12 +7,12 @@ use crate::report::{Limit, Report, Row};
 use crate::sample::{median, monotonic_ns, percentile};
 use crate::ways::{Bridge, Direct, Splice, Way};
 
-/// Updates of one run.
+/// Updates in one run.
 pub(super) const UPDATES: u64 = 2_000;
-/// What the agent sleeps between two, in microseconds: long enough that everybody has come to rest.
+/// The agent's pause between two updates, in microseconds: long enough for all processes to become idle.
 const GAP_US: u64 = 500;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let (mut ours, mut ours_late, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     let pinned = Pinned::to_one_core()?;

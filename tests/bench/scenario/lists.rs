@@ -1,4 +1,4 @@
-//! Lists that look for something among many conversations, and what everybody else waits for meanwhile.
+//! Lists that search many conversations, and the time that other calls wait meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,24 +13,24 @@ use crate::stored;
 
 /// Conversations in the store.
 const CONVERSATIONS: usize = 100_000;
-/// Lists of one kind in one run.
+/// Lists of each kind in one run.
 const LISTS: u64 = 20;
-/// Searches during which the others are watched, in one run.
+/// Searches in one run during which other calls are measured.
 const SEARCHES: u64 = 10;
 
-/// What is looked for, and the most that its first page may take.
+/// The searches, and the time limit for their first page.
 const KINDS: [(&str, Limit); 3] = [
-    // One conversation of a thousand is in this folder: half of all are looked at for a page of 50.
+    // One conversation in a thousand is in this folder, so a page of 50 has to search half of them.
     ("cwd", Limit::AtMost(100.0)),
     ("cwd without any", Limit::AtMost(150.0)),
     ("query without a match", Limit::AtMost(200.0)),
 ];
 
-/// The most that a cheap call of somebody else may wait during a search, in milliseconds: the
-/// quietest machine shows some, and a search on the thread that serves everybody would take all of its time.
+/// The limit for the wait of a cheap call during a search, in milliseconds. Even an idle machine shows some
+/// milliseconds. A search on the thread that serves all calls would take its whole duration.
 const LONGEST_WAIT: Limit = Limit::AtMost(20.0);
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     stored::fill(&home.data(), CONVERSATIONS)?;
@@ -84,7 +84,7 @@ fn list_ms(daemon: &Daemon, params: &Value, rounds: u64) -> Outcome<f64> {
     Ok(median(&took_ms))
 }
 
-/// Calls one after another while somebody else searches; gives the slowest and how many there were.
+/// Makes one call after another during a search. Returns the slowest and the number of calls.
 fn longest_wait_ms(daemon: &Daemon, searches: u64) -> Outcome<(f64, u64)> {
     let (mut searcher, mut caller) = (daemon.connect()?, daemon.connect()?);
     let is_over = AtomicBool::new(false);
@@ -94,7 +94,7 @@ fn longest_wait_ms(daemon: &Daemon, searches: u64) -> Outcome<(f64, u64)> {
                 let found = KINDS
                     .iter()
                     .try_for_each(|(kind, _)| searcher.call("conversation/list", &params(kind)).map(drop));
-                // An error of this kind does not leave its thread.
+                // The error is not `Send`, so its text is returned.
                 found.map_err(|error| error.to_string())
             });
             is_over.store(true, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! Moving: a folder tree with a thousand transcripts goes elsewhere, beside copying and syncing the same
-//! files.
+//! Moves a folder tree with a thousand transcripts, compared with copying and syncing the same files.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,19 +13,19 @@ use crate::options::Options;
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 
-/// How many transcripts move.
+/// The number of transcripts.
 const TRANSCRIPTS: u64 = 1_000;
-/// The length of each, in bytes: 500 MB together.
+/// The size of each in bytes: 500 MB together.
 const BYTES: usize = 500_000;
-/// What the first of them is of; the others are made of it.
+/// The session and folder of the first transcript; the others are copies with replaced ids.
 const SESSION: &str = "0b7e5b0e-1f7c-4d3a-9a51-8d6f2c3e4a5b";
 const FOLDER: &str = "/home/u/project";
-/// In how many folders of the tree they were begun.
+/// The number of folders in the tree in which they were started.
 const FOLDERS: u64 = 50;
-/// How much is read at once to copy, in bytes.
+/// The size of the buffer for copying, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let count = options.rounds(TRANSCRIPTS);
@@ -62,7 +61,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
             return Err(format!("{} files moved of {count}", answer["moved"]).into());
         }
         moved.push(took_us / 1_000.0);
-        // The way back is not measured: what it finds is in the same places for the next round.
+        // The move back is not measured; afterwards the files are in the same places for the next round.
         client.call("transcript/move", &json!({"from": there, "to": here}))?;
     }
     let floor = median(&copied);
@@ -80,7 +79,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// Records of the wanted length, as far as whole ones have it.
+/// Whole records of at most the wanted length.
 fn records(path: &Path) -> Outcome<String> {
     grow(path, SESSION, FOLDER, BYTES as u64)?;
     let mut records = fs::read_to_string(path)?;
@@ -94,7 +93,8 @@ fn copy_all_ms(sources: &[PathBuf], folder: &Path) -> Outcome<f64> {
     let (copied, took_us) = timed_us(|| -> io::Result<()> {
         for (number, source) in sources.iter().enumerate() {
             let mut copy = File::create(folder.join(number.to_string()))?;
-            // Through this program, as a move goes: a copy within the kernel may copy nothing.
+            // Copies in user space as a move does, because a copy within the kernel may only share the
+            // blocks.
             let mut source = io::BufReader::with_capacity(BUFFER_BYTES, File::open(source)?);
             io::copy(&mut source, &mut copy)?;
             copy.sync_all()?;

@@ -1,5 +1,4 @@
-//! A start whose database is gone or not believed, as after a loss of power: it is built anew from the
-//! journal.
+//! A start whose database is missing or not trusted, as after a power loss: it is rebuilt from the journal.
 
 use serde_json::json;
 
@@ -12,10 +11,10 @@ use crate::stored;
 
 /// Conversations in the store.
 const CONVERSATIONS: usize = 100_000;
-/// How often it is done at most: it takes seconds.
+/// The maximum number of runs, because each takes seconds.
 const RUNS: usize = 3;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     stored::fill(&home.data(), CONVERSATIONS)?;

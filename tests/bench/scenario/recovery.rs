@@ -1,5 +1,5 @@
-//! A prompt behind the death of its agent, beside what the agent itself takes: its start, its resume and its
-//! turn.
+//! A prompt after the death of its agent, compared with the time the agent itself takes for its start, resume
+//! and turn.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -15,11 +15,11 @@ use crate::options::Options;
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 
-/// Deaths of one run, each of the only agent of a daemon of its own: a second one soon after would be waited
-/// for.
+/// Deaths in one run. Each is the death of the only agent of a new daemon, because the daemon waits before it
+/// restarts an agent that has just died.
 const DEATHS: usize = 4;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     if !cfg!(target_os = "linux") {
         crate::report::complain(
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// From the prompt to its answer, when the agent was killed just before.
+/// The time from the prompt to its answer, after the agent was killed.
 fn through_the_daemon_ms() -> Outcome<f64> {
     let home = Home::new()?;
     let daemon = home.start()?;
@@ -78,7 +78,7 @@ fn through_the_daemon_ms() -> Outcome<f64> {
     Ok(took_us / 1_000.0)
 }
 
-/// The same that the daemon has to have the agent do, over the agent's own pipes.
+/// The time for the same requests over the agent's own pipes.
 fn by_itself_ms() -> Outcome<f64> {
     let folder = tempfile::Builder::new().prefix("sb").tempdir()?;
     let cwd = folder.path();
@@ -115,7 +115,7 @@ fn by_itself_ms() -> Outcome<f64> {
     Ok(took_us / 1_000.0)
 }
 
-/// The only process whose parent is this one.
+/// The only child of this process.
 fn only_child(parent: u32) -> Outcome<Pid> {
     let mut children = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -126,11 +126,11 @@ fn only_child(parent: u32) -> Outcome<Pid> {
         else {
             continue;
         };
-        // It may have ended since.
+        // The process may have ended since.
         let Ok(status) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        // Behind the name, which may hold anything: the state, then the parent.
+        // After the name, which may contain anything, come the state and the parent.
         let behind = status.rsplit(')').next().unwrap_or_default();
         if behind.split_whitespace().nth(1) == Some(parent.to_string().as_str()) {
             children.extend(Pid::from_raw(pid));

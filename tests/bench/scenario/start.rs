@@ -1,4 +1,4 @@
-//! A start with nothing in the store, and with much: until the first answer, what a list costs then, and the
+//! Starts with an empty and with a large store: the time to the first answer, the cost of a list, and the
 //! memory.
 
 use std::process::Command;
@@ -13,16 +13,16 @@ use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 use crate::stored;
 
-/// Starts of one run: each is short.
+/// Starts in one run; each is short.
 const STARTS: usize = 4;
-/// Lists of one run.
+/// Lists in one run.
 const LISTS: u64 = 500;
-/// How long the answer to a list of 50 conversations is, about, in bytes: for the floor.
+/// The approximate size of the answer to a list of 50 conversations, in bytes; used for the floor.
 const LIST_BYTES: usize = 20_000;
-/// How long the answer to `daemon/status` is, about.
+/// The approximate size of the answer to `daemon/status`, in bytes.
 const STATUS_BYTES: usize = 320;
 
-/// What is demanded with so many conversations in the store.
+/// The limits for a store with this many conversations.
 struct Size {
     conversations: usize,
     start: Limit,
@@ -55,7 +55,7 @@ const SIZES: [Size; 3] = [
     },
 ];
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     first(options, report)?;
     for size in SIZES {
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// The very first start, which makes folders and files and syncs them.
+/// The first start in a new folder, which creates and syncs folders and files.
 fn first(options: &Options, report: &mut Report) -> Outcome<()> {
     let mut starts = Vec::new();
     for _ in 0..options.runs * STARTS {
@@ -97,7 +97,7 @@ fn measure(size: &Size, options: &Options, report: &mut Report) -> Outcome<()> {
     let (mut starts, mut start_floors) = (Vec::new(), Vec::new());
     let (mut lists, mut list_floors) = (Vec::new(), Vec::new());
     let (mut memory, mut memory_floors) = (Vec::new(), Vec::new());
-    // The first start makes the folders, or writes down that the store is in use.
+    // The first start creates the folders, or records that the store is in use.
     drop(home.start()?.connect()?);
     for _ in 0..options.runs {
         for _ in 0..STARTS {
@@ -168,7 +168,7 @@ fn list_ms(client: &mut SocketClient, rounds: u64) -> Outcome<f64> {
     Ok(median(&took_ms))
 }
 
-/// The process that answers without thinking.
+/// A process that always gives the same answer.
 struct Floor {
     folder: tempfile::TempDir,
 }
@@ -183,7 +183,7 @@ impl Floor {
         self.folder.path().join("answer.sock")
     }
 
-    /// Starts it and asks it once; gives how long that took, in microseconds.
+    /// Starts the process and sends it one request. Returns the duration in microseconds.
     fn start(&self, bytes: usize) -> Outcome<(Ended, f64)> {
         let socket = self.socket();
         if socket.exists() {

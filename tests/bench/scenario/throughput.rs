@@ -1,4 +1,4 @@
-//! How many updates a second reach one subscriber, in order and all of them.
+//! The number of updates per second that reach one subscriber, complete and in order.
 
 use crate::Outcome;
 use crate::options::Options;
@@ -6,17 +6,17 @@ use crate::report::{Limit, Report, Row};
 use crate::sample::{median, timed_us};
 use crate::ways::{Bridge, Splice, Way};
 
-/// Updates of one run.
+/// Updates in one run.
 pub(super) const UPDATES: u64 = 500_000;
 
-/// What one run gave.
+/// The result of one run.
 pub(super) struct Run {
     pub(super) per_second: f64,
     pub(super) lost: u64,
     pub(super) in_order: bool,
 }
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let updates = options.rounds(UPDATES);
     let (mut splice, mut bridge) = (Splice::open()?, Bridge::open("bench")?);
@@ -25,7 +25,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
         floors.push(stream(&mut splice, updates)?.per_second);
         let run = stream(&mut bridge, updates)?;
         if run.lost > 0 {
-            // The daemon has given up the subscriber.
+            // The daemon has dropped the subscriber.
             bridge = Bridge::open("bench")?;
         }
         runs.push(run);

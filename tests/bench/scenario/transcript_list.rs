@@ -1,5 +1,5 @@
-//! Lists of transcripts: the first one of a life, those behind it, which look at
-//! all files again, and what the vendor's own library takes for the same.
+//! Lists of transcripts: the first list after a start, later lists, which look at all files again, and the
+//! same list by the vendor's own library.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,22 +16,22 @@ use crate::report::{Limit, Report, Row};
 use crate::sample::{median, percentile, timed_us};
 use crate::vendor;
 
-/// Transcripts in the tree.
+/// The number of transcripts in the tree.
 const TRANSCRIPTS: u64 = 7_000;
-/// Transcripts in one folder.
+/// Transcripts per folder.
 const IN_A_FOLDER: u64 = 10;
-/// The size of each, in bytes: 3.3 GB together. What lies between the ends is a hole, which nobody reads.
+/// The size of each in bytes: 3.3 GB together. The part between the two ends is a hole, which is never read.
 const BYTES: u64 = 470_000;
-/// How much of each end there is, and is read.
+/// The size of each end that exists and is read.
 const END_BYTES: usize = 64 * 1024;
-/// Lists of one kind in one run.
+/// Lists of each kind in one run.
 const LISTS: u64 = 20;
-/// Transcripts of a page where nobody says how many.
+/// The default number of transcripts per page.
 const PAGE: u64 = 50;
-/// Threads of the floor; the daemon has as many.
+/// The number of threads for the floor, the same as in the daemon.
 const THREADS: usize = 2;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let count = options.rounds(TRANSCRIPTS);
@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// How long the first page takes. Each is as long as a page of so many transcripts is, and leads on.
+/// The duration of the first page. Checks that the page has the right length, and a cursor if there are more.
 fn list_ms(
     daemon: &Daemon,
     count: u64,
@@ -113,7 +113,7 @@ fn list_ms(
     Ok(median(&took_ms))
 }
 
-/// Looks that page after page all are told, each once.
+/// Checks that the pages together contain each transcript exactly once.
 fn all_pages(daemon: &Daemon, count: u64) -> Outcome<()> {
     let mut client = daemon.connect()?;
     let mut told = BTreeSet::new();
@@ -140,13 +140,13 @@ fn all_pages(daemon: &Daemon, count: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// The transcripts of a page.
+/// The session ids on a page.
 fn ids(page: &Value) -> impl Iterator<Item = &str> {
     let all = page["transcripts"].as_array().into_iter().flatten();
     all.filter_map(|transcript| transcript["upstreamId"].as_str())
 }
 
-/// Makes the transcripts, and gives their paths.
+/// Creates the transcripts and returns their paths.
 fn grow(projects: &Path, count: u64) -> Outcome<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for number in 0..count {
@@ -192,7 +192,7 @@ fn line(kind: &str, number: u64, text: &str) -> String {
     format!("{record}\n")
 }
 
-/// Reads what the daemon has to read, and looks at none of it.
+/// Reads the parts that the daemon has to read, without looking at them.
 fn read_ends_ms(paths: &[PathBuf]) -> Outcome<f64> {
     let next = AtomicUsize::new(0);
     let read_all = || -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! From the last byte of a turn that another program writes to the event that tells of it.
+//! The time from the last byte of a turn that another program writes to the event that reports the turn.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -15,14 +15,14 @@ use crate::options::Options;
 use crate::report::{Limit, Report, Row};
 use crate::sample::{median, monotonic_ns, percentile};
 
-/// Folders beside the one that is written to, as many as heavy users have.
+/// Other folders besides the one that is written to: as many as heavy users have.
 const FOLDERS: u64 = 700;
-/// Turns that the transcript holds already.
+/// Turns that the transcript has at the start.
 const TURNS: u64 = 500;
-/// Turns that are added in one run.
+/// Turns that are appended in one run.
 const APPENDS: u64 = 200;
 
-/// Measures it.
+/// Runs this scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     let home = Home::new()?;
     let projects = home.data().join("loopback/projects");
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Outcome<()> {
     Ok(())
 }
 
-/// A turn as another program writes it.
+/// The records of a turn as another program writes them.
 fn turn(number: u64) -> String {
     let uuid = |sort: u64, number: u64| format!("{number:08x}-0000-4000-8000-{sort:012x}");
     let parent = number.checked_sub(1).map(|before| uuid(2, before));
@@ -88,12 +88,12 @@ fn turn(number: u64) -> String {
     let mut prompt = record("user", &asked, parent.as_deref(), "Go on, please");
     prompt["origin"] = json!({"kind": "human"});
     let mut reply = record("assistant", &uuid(2, number), Some(&asked), &"words ".repeat(100));
-    // By this a turn is known to be over.
+    // This stop reason marks the end of the turn.
     reply["message"]["stop_reason"] = json!("end_turn");
     format!("{prompt}\n{reply}\n")
 }
 
-/// From an append to the moment in which a thread has read from the system that a file has changed.
+/// The time from an append until a thread has received the change notification of the system.
 fn bare_ms(folder: &Path, appends: u64) -> Outcome<Vec<f64>> {
     fs::create_dir_all(folder)?;
     let mut file = File::create(folder.join("file"))?;

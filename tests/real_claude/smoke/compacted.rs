@@ -1,4 +1,4 @@
-//! Forks of a session that was compacted twice: by itself within a turn, and when it was asked to.
+//! Forks of a session that was compacted twice: automatically within a turn, and on request.
 
 use std::fs;
 
@@ -12,13 +12,13 @@ use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 use crate::support::entry::AgentEntry;
 
-/// It is compacted after the first call.
+/// The agent compacts the history after the first call.
 const COMPACTED: &str = r#"[[tool Bash {"command":"echo one","description":"d"}]] [[tool Bash {"command":"echo two","description":"d"}]] [[text both]]"#;
 
 const AFTER: &str = r#"after both [[tool Bash {"command":"echo three","description":"d"}]] [[text counted]]"#;
 
-/// The agent's fork renames the records that each compaction kept, as our cut does. So every fork sends the
-/// model what the source sends with its next prompt, in the process that made it and in another.
+/// Both the agent's fork and the daemon's cut rename the records that each compaction has kept. So every fork
+/// must send the model what the source sends with its next prompt, in the same agent process and in another.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_every_fork_of_a_compacted_session_sends_what_its_source_sends_next() {
@@ -39,7 +39,7 @@ fn d7_every_fork_of_a_compacted_session_sends_what_its_source_sends_next() {
     let native = forked(&bridge, id, None, BranchedVia::Native);
     let place = bridge.checkpoints(id).pop().expect("a checkpoint").id;
     let cut = forked(&bridge, id, Some(place.as_str()), BranchedVia::Cut);
-    // Nothing is open any more.
+    // After the restart no session is open.
     bridge.stop_daemon();
     bridge.start_daemon();
     let cold = forked(&bridge, id, None, BranchedVia::Native);
@@ -72,7 +72,7 @@ fn forked(bridge: &Bridge, id: ConversationId, at: Option<&str>, via: BranchedVi
     fork.conversation.id
 }
 
-/// What each compaction kept is named by records of the fork's own transcript.
+/// Checks that the records that each compaction has kept are in the fork's own transcript.
 fn check_renamed(bridge: &Bridge, branch: ConversationId) {
     let transcript = bridge.lab.transcript(&bridge.head(branch)).expect("the fork");
     let text = fs::read_to_string(transcript).expect("the fork");
@@ -87,7 +87,7 @@ fn check_renamed(bridge: &Bridge, branch: ConversationId) {
     assert_eq!(compactions.len(), 2);
     for compaction in compactions {
         let kept = &compaction["compactMetadata"]["preservedMessages"];
-        let ids = kept["uuids"].as_array().expect("what was kept");
+        let ids = kept["uuids"].as_array().expect("the kept messages");
         assert!(!ids.is_empty());
         for id in ids.iter().chain([&kept["anchorUuid"]]) {
             assert!(records.iter().any(|record| record["uuid"] == *id), "{id}");

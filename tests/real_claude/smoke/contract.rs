@@ -1,5 +1,5 @@
-//! Contract tests against the adapter alone: the facts about it that the bridge relies on, each pinned by
-//! what the model was sent. A new version of the adapter that breaks one is seen here first.
+//! Contract tests of the adapter alone: the facts that the daemon relies on, checked by what the model
+//! received. If a new version of the adapter breaks one, these tests show it first.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::support::acp_client::{AcpClient, Notification};
 use crate::support::claude::{Account, ClaudeLab, project_folder};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 
-/// An id that no session has.
+/// An id of no session.
 const NOBODY: &str = "6f1a1f5e-0000-4000-8000-000000000000";
 
 fn opening(lab: &ClaudeLab) -> Value {
@@ -39,12 +39,13 @@ fn prompted(adapter: &AcpClient, session_id: &str, text: &str) {
     assert_eq!(result["stopReason"], "end_turn");
 }
 
-/// A turn of the scripted model that only echoes, as the model is sent it.
+/// An echoed turn in the form in which the model receives it later.
 fn echoed(text: &str) -> [Said; 2] {
     [user(text), model(&format!("ok: {text}"))]
 }
 
-/// Asserts that the adapter does not know this session. The daemon classifies captures of both answers.
+/// Asserts that the adapter does not know this session. The daemon classifies recorded examples of both
+/// errors.
 fn assert_unknown(error: &Value, session_id: &str, what: &str) {
     assert_eq!(
         (&error["code"], &error["data"]["sessionId"]),
@@ -53,7 +54,7 @@ fn assert_unknown(error: &Value, session_id: &str, what: &str) {
     );
 }
 
-/// The raw events of this type that the adapter has emitted.
+/// The raw events of this type that the adapter has sent.
 fn raw_events(adapter: &AcpClient, kind: &str) -> Vec<Value> {
     let of_kind = |notification: Notification| {
         let message = &notification.params["message"];
@@ -103,7 +104,7 @@ fn unknown_ids_are_told_apart_from_other_failures() {
             "{method}: {error}"
         );
     }
-    let error = adapter.prompt(NOBODY, "hello").expect_err("a prompt to nobody");
+    let error = adapter.prompt(NOBODY, "hello").expect_err("a refusal");
     assert_unknown(&error, NOBODY, "session/prompt");
     assert_eq!(
         adapter.call("session/close", json!({"sessionId": NOBODY})),
@@ -112,9 +113,7 @@ fn unknown_ids_are_told_apart_from_other_failures() {
 
     let mut gone = opening(&lab);
     gone["cwd"] = json!(lab.scratch().join("gone"));
-    let error = adapter
-        .call("session/new", gone)
-        .expect_err("a folder that is gone");
+    let error = adapter.call("session/new", gone).expect_err("a missing folder");
     assert_eq!(error["code"], -32602, "{error}");
 }
 
@@ -156,8 +155,8 @@ fn an_adapter_killed_during_a_turn_has_the_prompt_on_disk() {
     prompted(&adapter, &session, "first");
     let cut_short = "cut short [[slow 200 0.1]]";
     adapter.begin_prompt(&session, cut_short);
-    // The adapter writes up to a tenth of a second behind what it says: killed at the first words it would
-    // leave no trace of the prompt. The stream of words is the clock by which the file is looked at.
+    // The adapter writes up to 0.1 s later than it sends updates. If it were killed at the first update, the
+    // prompt would not be on disk. So this looks at the file again at each update.
     adapter.wait_notification("the prompt in the transcript", |_| {
         let transcript = lab.transcript(&session).expect("a transcript");
         fs::read_to_string(transcript)
@@ -193,7 +192,7 @@ fn a_fork_copies_the_history_at_once_and_leaves_its_source() {
     assert_eq!(lab.model.asked("on the branch"), after_first("on the branch"));
     assert_eq!(lab.model.asked("on the source"), after_first("on the source"));
 
-    // Also by a process that never had the source open.
+    // The same with a process that never had the source open.
     let cold = lab.adapter();
     let branch = fork(&cold, opening_of(&lab, &source));
     prompted(&cold, &branch, "cold");
@@ -236,7 +235,7 @@ fn a_fork_can_be_cut_after_a_message() {
 
     let error = adapter
         .call("session/fork", at("msg_of_nobody"))
-        .expect_err("a fork at nothing");
+        .expect_err("a refusal");
     assert_eq!(error["code"], -32602, "{error}");
 }
 
@@ -263,7 +262,7 @@ fn a_copy_under_a_new_id_resumes_with_the_same_history() {
         records.replace(&old, &new),
     )
     .expect("the copy");
-    fs::remove_file(&source).expect("the source gone");
+    fs::remove_file(&source).expect("the deletion");
 
     let adapter = lab.adapter();
     adapter
@@ -289,7 +288,7 @@ fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
     let session = new_session(&lab, &adapter);
     let resets_at = jiff::Timestamp::now().as_second() + 5400;
     let limited = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
-    // On the first turn of a session the standard wire is silent about the limit's end.
+    // In the first turn of a session the standard protocol does not report the reset time.
     let error = adapter.prompt(&session, &limited).expect_err("a limit");
     assert_eq!(error["data"]["errorKind"], "rate_limit");
 
@@ -302,7 +301,7 @@ fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
         limit.params["message"]["rate_limit_info"]["resetsAt"],
         json!(resets_at)
     );
-    // The message has it in words, which the daemon reads where there is no such event.
+    // The message contains the time as text, which the daemon reads if there is no such event.
     let message = error["message"].as_str().expect("a message");
     assert!(
         message.contains("hit your limit") && message.contains("resets "),
@@ -357,8 +356,8 @@ fn a_resume_keeps_the_model_and_the_system_prompt_which_may_be_given_again() {
     assert_ne!(chosen_model, usual_model);
     adapter.stop();
 
-    // The prompt is frozen in the transcript with the first turn. Given again, as it must be for a copy that
-    // lacks those records, it is not doubled: neither in the system prompt nor as a message.
+    // The first turn stores the prompt in the transcript. A copy may lack these records, so the prompt must
+    // be sent again; then it must not appear twice, neither in the system prompt nor as a message.
     for (text, params) in [
         ("third", opening_of(&lab, &session)),
         ("fourth", with_prompt(opening_of(&lab, &session))),
@@ -390,7 +389,7 @@ fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
     assert_eq!(announced(), [session.as_str()]);
     adapter.prompt(&session, "/clear").expect("/clear");
     prompted(&adapter, &session, "after");
-    // The command itself and its empty output are told to the model, nothing from before it.
+    // The model receives the command itself and its empty output, but nothing from before it.
     let said = lab.model.asked("after");
     assert!(
         !said.contains(&user("before")) && said.iter().all(|said| said.role == "user"),
@@ -407,7 +406,7 @@ fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
     );
     adapter.stop();
 
-    // The session's own id leads back to before the clear, the rolled one to after it.
+    // The session's own id resumes the history before the clear, the new id the one after it.
     let adapter = lab.adapter();
     for (id, first) in [(&session, "before"), (&rolled, "after")] {
         let text = format!("resumed {first}");
@@ -429,7 +428,7 @@ fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
     }
 }
 
-/// The agent finds a session again by the folder's name alone.
+/// The agent finds a session only by the name of its folder.
 #[test]
 #[ignore = "installs the real adapter"]
 fn the_folder_of_a_transcript_is_named_as_we_name_it() {
@@ -461,7 +460,7 @@ fn the_folder_of_a_transcript_is_named_as_we_name_it() {
     adapter.stop();
 }
 
-/// Of copies in other folders the agent takes the only one that holds messages, and of several none.
+/// If copies are in other folders, the agent uses the only one that has messages, but none of several.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_in_several_other_folders_is_not_found() {
@@ -480,7 +479,7 @@ fn a_session_in_several_other_folders_is_not_found() {
     for copy in &copies {
         fs::copy(&own, copy).expect("a copy");
     }
-    // A stub in its own folder is passed over.
+    // A stub without messages in the session's own folder is ignored.
     fs::write(&own, "{\"type\":\"mode\",\"mode\":\"normal\"}\n").expect("a stub");
     let adapter = lab.adapter();
     let opening = opening_of(&lab, &session);

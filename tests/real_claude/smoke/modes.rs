@@ -11,8 +11,8 @@ use crate::branching::asked_before;
 use crate::real_claude::bridge::Bridge;
 use crate::support::claude::Account;
 
-/// Without settings of its own the agent starts in auto mode. A conversation that asks goes on asking, also
-/// in the new session of an edit of its first prompt.
+/// Without its settings file the agent starts in auto mode. A conversation in another mode must keep it, also
+/// in the new session for an edit of its first prompt.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_new_session_starts_in_auto_mode_and_a_conversation_keeps_its_own_mode() {
@@ -31,10 +31,7 @@ fn a_new_session_starts_in_auto_mode_and_a_conversation_keeps_its_own_mode() {
     bridge.prompted(auto, "in auto mode");
     assert_eq!(mode(&bridge, auto), "auto");
 
-    let resumed = bridge
-        .prompted(asking, "third")
-        .resumed
-        .expect("it was brought back");
+    let resumed = bridge.prompted(asking, "third").resumed.expect("a resume");
     assert_eq!(
         (resumed.via, mode(&bridge, asking)),
         (Via::Resume, "default".to_owned())
@@ -56,8 +53,8 @@ fn a_new_session_starts_in_auto_mode_and_a_conversation_keeps_its_own_mode() {
     );
 }
 
-/// What a compacted session is sent once more of auto mode when a process opens it is the same for a resume,
-/// the agent's fork and our cut, and stands after the prompt.
+/// When a process opens a compacted session in auto mode, the agent sends a note about the mode once more,
+/// after the prompt. It must be the same for a resume, a native fork and a cut.
 #[test]
 #[ignore = "installs the real adapter"]
 fn forks_of_a_compacted_session_in_auto_mode_send_what_their_source_sends_when_it_is_resumed() {
@@ -90,7 +87,7 @@ fn forks_of_a_compacted_session_in_auto_mode_send_what_their_source_sends_when_i
     }
 }
 
-/// The mode that is shown, which is the one that the agent notes with the newest prompt.
+/// The mode that the daemon shows; checks that the agent recorded the same mode with the newest prompt.
 fn mode(bridge: &Bridge, id: ConversationId) -> String {
     let shown = bridge.get(id).settings.mode.expect("a mode");
     let transcript = bridge.lab.transcript(&bridge.head(id)).expect("a transcript");

@@ -1,4 +1,4 @@
-//! One conversation that goes through everything that a conversation is promised to survive.
+//! One conversation that goes through everything that a conversation must survive.
 
 use bridge_protocol::conversation::BranchedVia;
 

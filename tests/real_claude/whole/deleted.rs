@@ -1,8 +1,8 @@
-//! The whole conversation when its agent has deleted the transcript, with all that lies beside it.
+//! The whole conversation after its agent has deleted the transcript with all its files.
 
 use super::*;
 
-/// Each branch and each edit has what was kept put back.
+/// Each branch and each edit must restore the transcript from the copy.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d14_branches_and_edits_of_what_was_deleted_have_what_stands_before_their_place() {
@@ -14,7 +14,7 @@ fn d14_branches_and_edits_of_what_was_deleted_have_what_stands_before_their_plac
     let beside = path.with_extension("");
     let kept = fs::read(&path).expect("the transcript");
     let delete = || {
-        assert_eq!(fs::read(&path).expect("it is there"), kept);
+        assert_eq!(fs::read(&path).expect("the transcript"), kept);
         fs::remove_file(&path).expect("removed");
         fs::remove_dir_all(&beside).expect("removed");
     };
@@ -29,8 +29,8 @@ fn d14_branches_and_edits_of_what_was_deleted_have_what_stands_before_their_plac
     asked(&bridge, LAST).check_begins(&asked(&bridge, "at the head"), "a fork by the agent");
     edits_of_each(&bridge, id, &PROMPTS, LAST, BranchedVia::Cut, delete);
     bridge.close(id);
-    assert!(fs::read(&path).expect("it is there").starts_with(&kept));
-    // Also what the subagent said is with each that names it.
+    assert!(fs::read(&path).expect("the transcript").starts_with(&kept));
+    // Every transcript that refers to a subagent must have the subagent's file.
     for transcript in bridge.lab.transcripts() {
         let session = transcript.file_stem().and_then(|stem| stem.to_str());
         assert_eq!(bridge.findings(session.expect("an id")), [], "{transcript:?}");

@@ -1,12 +1,12 @@
-//! The whole conversation cut at each of its places and moved.
+//! The whole conversation, branched at each of its places and moved.
 
 use std::path::Path;
 
 use super::*;
 use crate::branching::asked_before;
 
-/// By a daemon that was started since, and into another folder: the model is sent what it was sent there in
-/// the source, to the letter, and behind the prompt, in the agent's own words, where it works now.
+/// A restarted daemon moves the branches into another folder. The model must receive exactly what it received
+/// there in the source, plus a note of the agent after the prompt about the new working directory.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d1_branches_behind_each_turn_have_the_same_beginning_in_another_folder() {
@@ -41,12 +41,12 @@ fn d1_branches_behind_each_turn_have_the_same_beginning_in_another_folder() {
     for (index, (branch, next)) in branches.into_iter().zip(nexts).enumerate() {
         bridge.move_to(branch, &folder).expect("conversation/move");
         let text = format!("there behind {index}");
-        let resumed = bridge.prompted(branch, &text).resumed.expect("it was moved");
+        let resumed = bridge.prompted(branch, &text).resumed.expect("a resume");
         assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
         let mut expected = asked_before(&bridge, next);
         let messages = expected.conversation.as_array_mut().expect("messages");
         match messages.last_mut() {
-            // Right behind the compaction the agent tells much else there.
+            // Directly after the compaction the agent adds much more to this message.
             Some(last) if last["role"] == "system" => {
                 let told = &mut last["content"][0]["text"];
                 let date = "\n\nToday's date";
@@ -60,8 +60,8 @@ fn d1_branches_behind_each_turn_have_the_same_beginning_in_another_folder() {
         }
         let said = asked_before(&bridge, &text);
         if *next == BEHIND_COMPACTION && said.system != expected.system {
-            // Its instructions the agent notes behind a compaction before or after the next prompt comes.
-            // Where it has not yet, it makes them anew, and they name the folder of its notes.
+            // After a compaction the agent records its instructions either before or after the next prompt.
+            // If it has not recorded them yet, it creates them again with the folder of its notes.
             let [old, new] = [bridge.lab.project(), folder.clone()].map(|folder| folder_name(&folder));
             let system = expected.system.to_string().replace(&old, &new);
             expected.system = serde_json::from_str(&system).expect("JSON");
@@ -71,7 +71,7 @@ fn d1_branches_behind_each_turn_have_the_same_beginning_in_another_folder() {
     assert_eq!(fs::read(&source).expect("the source"), before);
 }
 
-/// As Claude Code calls the folder of a project, where its path is short.
+/// The name that Claude Code gives to the folder of a project with a short path.
 fn folder_name(folder: &Path) -> String {
     let path = folder.to_str().expect("a path in UTF-8");
     let plain = path.encode_utf16().map(|unit| match u8::try_from(unit) {

@@ -1,5 +1,5 @@
-//! The whole conversation, damaged and repaired: the model is sent what it would have been sent, to the
-//! letter, but for what is gone and what takes its place.
+//! The whole conversation, damaged and repaired. The model must receive exactly what it would have received,
+//! except for lost records and what replaces them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use crate::branching::asked_before;
 use crate::real_claude::carrying::LONG;
 use crate::support::model_server::Said;
 
-/// As [`PARALLEL`], behind the compaction.
+/// Parallel calls as in [`PARALLEL`], after the compaction.
 const AGAIN: &str = r#"[[tool Bash {"command":"echo three","description":"three"} ;; Bash {"command":"echo four","description":"four"}]] [[think another thought|compared again]]"#;
 
 const NEXT: &str = "what comes next";
 
-/// The replies to [`BEHIND_COMPACTION`], and to [`LONG`], which is the last.
+/// The replies to [`BEHIND_COMPACTION`] and to [`LONG`], the last prompt.
 const REPLIES: [&str; 2] = ["ok: behind the compaction", "counted"];
 
 struct Damage {
@@ -29,11 +29,11 @@ struct Damage {
     change: fn(&mut Vec<String>),
     found: &'static [FindingKind],
     repairs: Repairs,
-    /// What it makes of the messages that the model would have been sent.
+    /// Changes the messages that the model would have received into those it must receive after the repair.
     sent: fn(&mut Vec<Value>),
 }
 
-/// How many lines are left out, records joined and results filled in.
+/// The numbers of lines left out, records joined and results filled in.
 const fn repairs(left_out: u64, joined: u64, filled_in: u64) -> Repairs {
     Repairs {
         left_out,
@@ -42,7 +42,7 @@ const fn repairs(left_out: u64, joined: u64, filled_in: u64) -> Repairs {
     }
 }
 
-/// The first is done to the session itself, the others to copies of it.
+/// The first damage is done to the session itself, the others to copies of it.
 const DAMAGES: [Damage; 4] = [
     Damage {
         what: "garbage stands behind the compaction, and the last line breaks off",
@@ -64,7 +64,7 @@ const DAMAGES: [Damage; 4] = [
         },
         found: &[FindingKind::TornLine],
         repairs: repairs(1, 0, 0),
-        // As the agent does behind a result without a reply.
+        // The agent does the same after a result without a reply.
         sent: |messages| {
             let reply = place_of(messages, REPLIES[1]);
             messages[reply]["content"][0]["text"] = json!("No response requested.");
@@ -77,7 +77,7 @@ const DAMAGES: [Damage; 4] = [
         },
         found: &[FindingKind::BrokenParent],
         repairs: repairs(0, 1, 0),
-        // The agent makes one message of two prompts that follow each other.
+        // The agent joins two consecutive prompts into one message.
         sent: |messages| {
             let reply = place_of(messages, REPLIES[0]);
             messages.remove(reply);
@@ -103,7 +103,7 @@ const DAMAGES: [Damage; 4] = [
     },
 ];
 
-/// The line with a reply's record.
+/// The index of the line with the record of a reply.
 fn reply_of(lines: &[String], reply: &str) -> usize {
     let content = json!([{"type": "text", "text": reply}]);
     let is_it = |line: &String| {
@@ -114,7 +114,7 @@ fn reply_of(lines: &[String], reply: &str) -> usize {
     place.unwrap_or_else(|| panic!("no record of {reply:?}"))
 }
 
-/// The message with a reply.
+/// The index of the message with a reply.
 fn place_of(messages: &[Value], reply: &str) -> usize {
     let is_it = |block: &Value| block["text"] == reply;
     let has_it = |message: &Value| {
@@ -130,7 +130,7 @@ fn session_of(transcript: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The files beside a transcript, by their names below its folder.
+/// The files that belong to a transcript, by their relative names.
 fn beside(transcript: &Path) -> BTreeMap<String, String> {
     let folder = transcript.with_extension("");
     let files_in = |name: &'static str| {
@@ -146,12 +146,12 @@ fn beside(transcript: &Path) -> BTreeMap<String, String> {
         .into_iter()
         .flat_map(files_in)
         .collect();
-    // What a subagent said, what it is, and a long result.
+    // The transcript of a subagent, its description, and a long result.
     assert_eq!(found.len(), 3, "{:?}", found.keys());
     found
 }
 
-/// The same session once more, which another conversation adopts.
+/// Copies a session under a new id, and adopts the copy as another conversation.
 fn copied(bridge: &Bridge, transcript: &Path) -> ConversationId {
     let (old, new) = (session_of(transcript), Uuid::new_v4().to_string());
     let target = transcript.with_file_name(format!("{new}.jsonl"));
@@ -165,7 +165,7 @@ fn copied(bridge: &Bridge, transcript: &Path) -> ConversationId {
     bridge.adopt(&new).expect("conversation/adopt").id
 }
 
-/// Damages the head's transcript; where it is, and what is in it now.
+/// Damages the head's transcript. Returns its path and its new contents.
 fn damage(bridge: &Bridge, id: ConversationId, change: fn(&mut Vec<String>)) -> (PathBuf, String) {
     let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
     let text = fs::read_to_string(&path).expect("the transcript");
@@ -193,7 +193,7 @@ fn a_repair_keeps_to_the_letter_all_that_is_not_damaged() {
     let copies = DAMAGES[1..].iter().map(|_| copied(&bridge, &source));
     let ids: Vec<ConversationId> = [id].into_iter().chain(copies).collect();
     let told = bridge.history(id);
-    // On a fork of the agent's own, so that the session stays as it is.
+    // A native fork is prompted, so that the session itself stays unchanged.
     bridge.prompted(bridge.fork(id, false).conversation.id, NEXT);
     let next = asked_before(&bridge, NEXT);
 
@@ -221,14 +221,14 @@ fn a_repair_keeps_to_the_letter_all_that_is_not_damaged() {
         assert_eq!(beside(&copy), lent, "{what}");
 
         let text = format!("behind {what}");
-        let resumed = bridge.prompted(*id, &text).resumed.expect("it was closed");
+        let resumed = bridge.prompted(*id, &text).resumed.expect("a resume");
         assert_eq!(
             (resumed.via, resumed.fidelity),
             (Via::Resume, Fidelity::Full),
             "{what}"
         );
-        // It names its own long result; which file the agent has told the model to read for what it compacted
-        // stays.
+        // The copy refers to its own long result. The agent's note about the file to read for the compacted
+        // messages stays unchanged.
         let conversation = next.conversation.to_string();
         let conversation = conversation
             .replace(&format!("{session}.jsonl"), &format!("{old}.jsonl"))
@@ -245,7 +245,7 @@ fn a_repair_keeps_to_the_letter_all_that_is_not_damaged() {
         assert_eq!(fs::read_to_string(&path).expect("the source"), damaged, "{what}");
     }
 
-    // Also what the model is told no longer, where one goes back behind the compaction.
+    // Messages that are no longer sent are repaired too: a branch before the compaction must contain them.
     let history = bridge.history(id);
     let is_reply = |message: &&Message| said(slice::from_ref(message)) == [model("compared")];
     let place = history.iter().find(is_reply).expect("the reply").id.clone();

@@ -1,7 +1,8 @@
 //! The official Rust SDK between an editor and an agent: rust-sdk-client COMMAND...
 //!
-//! Each line of JSON-RPC on standard input becomes a call of the SDK. What the SDK makes of the agent's answers, updates and
-//! requests goes to standard output in the same form. The SDK does not give the code with which COMMAND ends, only words.
+//! Each line of JSON-RPC on stdin becomes a call of the SDK. The agent's answers, updates and requests, as
+//! the SDK returns them, go to stdout in the same form. The SDK reports the exit code of COMMAND only as
+//! text.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// What continues with the answer to a request of the agent, by the request's id.
+/// The continuations for the answers to the agent's requests, by request id.
 #[derive(Clone, Default)]
 struct Asked(Arc<Mutex<HashMap<String, Continue>>>);
 
@@ -44,7 +45,7 @@ impl Asked {
     }
 
     fn answer(&self, id: &str, result: Value) -> Result<(), Error> {
-        // The place stays taken, so that ids stay unique.
+        // The entry stays, so that ids remain unique.
         let continue_with = self.0.lock().unwrap().insert(id.to_owned(), Box::new(|_| Ok(())));
         continue_with.unwrap()(result)
     }

@@ -1,4 +1,4 @@
-//! A published checker of agents, in front of the daemon.
+//! A published checker of agents, connected to the daemon.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::real_clients::sdks::pip_installed;
 
 const ACPLINT: &str = "acplint==0.1.0";
 
-/// Its checks of prompts. It sends `content` for `prompt`, and then waits for updates that cannot come.
+/// The categories that check prompts. acplint sends `content` instead of `prompt`, and then waits in vain for
+/// updates.
 pub(in crate::real_clients) const WAITING: &[&str] = &[
     "streaming",
     "tool_calls",
@@ -19,7 +20,7 @@ pub(in crate::real_clients) const WAITING: &[&str] = &[
     "plans",
 ];
 
-/// Its other checks.
+/// The other categories.
 pub(in crate::real_clients) const SWIFT: &[&str] = &[
     "initialization",
     "authentication",
@@ -31,8 +32,9 @@ pub(in crate::real_clients) const SWIFT: &[&str] = &[
     "schema_validation",
 ];
 
-/// The checks that fail because the checker differs from the published schema, with what it says. The schema has a number for
-/// `protocolVersion`, `name` and no `label` in an option, `prompt` and no `content` in a prompt, and `agent_message_chunk`.
+/// Checks that fail because acplint deviates from the published schema, with its messages. In the schema
+/// `protocolVersion` is a number, an option has `name` and no `label`, a prompt has `prompt` and no
+/// `content`, and the update is called `agent_message_chunk`.
 const DIFFERENT: [(&str, &str); 7] = [
     (
         "initialize_v1",
@@ -96,7 +98,7 @@ pub(in crate::real_clients) fn check(categories: &[&str]) -> Option<()> {
         .map(|result| (of(result, "name"), of(result, "message")))
         .collect();
     for (name, message) in DIFFERENT {
-        // Further complaints of the same check would follow a semicolon.
+        // The check would append further complaints after a semicolon.
         failed.remove_entry(name).inspect(|(_, said)| {
             assert!(
                 said.starts_with(message) && !said.contains("; "),

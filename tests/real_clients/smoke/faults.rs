@@ -1,4 +1,4 @@
-//! A session that outlives the agent and the daemon that are killed under it, and the agent that forgets it, in each client.
+//! In each client, a session survives the deaths of the agent and the daemon, and an agent that forgets it.
 
 use std::fs;
 
@@ -11,27 +11,28 @@ use crate::real_clients::editor::Editor;
 use crate::real_clients::sdks::{RUST, Sdk, TYPESCRIPT};
 use crate::real_clients::{ClientLab, text};
 
-/// What a fault does to the client in whose turn it happens.
+/// How a fault affects the client in whose turn it happens.
 #[derive(Clone, Copy, PartialEq)]
 enum Effect {
-    /// The connection is lost. The client starts its command again, and loads the session.
+    /// The connection is lost. The client starts its command again and loads the session.
     Lost,
     /// The turn ends with an error.
     Failed,
-    /// Nothing.
+    /// The client does not notice it.
     None,
 }
 
-/// A fault, after a first turn that ended well.
+/// A fault that happens after a first successful turn.
 struct Fault {
     name: &'static str,
-    /// The first turn.
+    /// The prompt of the first turn.
     first: &'static str,
-    /// The turn that is running when it happens, and begins with the word "begun". Without one, it happens between turns.
+    /// The prompt of the turn that runs when the fault happens; its reply begins with "begun". `None`: the
+    /// fault happens between turns.
     running: Option<&'static str>,
     strike: fn(&ClientLab, &str),
     effect: Effect,
-    /// How many sessions of the agent the conversation has had at the end.
+    /// How many sessions of the agent the conversation has at the end.
     links: u64,
 }
 
@@ -94,7 +95,7 @@ const FAULTS: [Fault; 7] = [
     },
 ];
 
-/// Kills the agent's process, and waits until it has ended.
+/// Kills the agent's process and waits until it has ended.
 fn kill_agent(lab: &ClientLab, _: &str) {
     let mut agents = processes::naming(&text(lab.path()));
     agents.retain(|process| process.command.contains("loopback-agent"));
@@ -105,7 +106,7 @@ fn kill_agent(lab: &ClientLab, _: &str) {
     processes::assert_gone(&agents);
 }
 
-/// Kills the daemon, and waits until it and its agents have ended.
+/// Kills the daemon and waits until it and its agents have ended.
 fn kill_daemon(lab: &ClientLab, _: &str) {
     let mut daemons = processes::naming(&text(lab.path()));
     daemons.retain(|process| process.command.contains("sessiond"));
@@ -116,7 +117,7 @@ fn kill_daemon(lab: &ClientLab, _: &str) {
     processes::assert_gone(&daemons);
 }
 
-/// Deletes the transcript of a session that is open nowhere, and of which there is a backup.
+/// Keeps a copy of a session's transcript, closes the session, and deletes the transcript.
 fn delete_transcript(lab: &ClientLab, session: &str) {
     lab.sessionctl(&["archive", "add", session]);
     lab.sessionctl(&["close", session]);
@@ -130,7 +131,7 @@ fn delete_transcript(lab: &ClientLab, session: &str) {
 }
 
 impl Fault {
-    /// A load shows each prompt and each answer once, and the conversation has kept its id.
+    /// Checks that a load shows each prompt and each reply once, under the same session id.
     fn check_history(&self, lab: &ClientLab, session: &str, editor: &mut Editor) {
         let loaded = editor.on("session/load", session, lab);
         loaded.result();
@@ -145,7 +146,7 @@ impl Fault {
             .flatten()
             .collect();
         let mut shown = loaded.texts("agent_message_chunk");
-        // The agent's own words for a limit.
+        // The agent's own message about the limit.
         shown.retain(|text| !text.contains("limit"));
         assert_eq!(shown, answers);
         for message in &loaded.before {
@@ -161,7 +162,7 @@ fn restarted(lab: &ClientLab, sdk: &Sdk) -> Option<Editor> {
     Some(editor)
 }
 
-/// Gives the id of the session, and the editor that is left.
+/// Creates a session that goes through this fault. Returns its id and the remaining editor.
 fn outlives(lab: &ClientLab, sdk: &Sdk, fault: &Fault, mut editor: Editor) -> Option<(String, Editor)> {
     let session = editor.new_session(lab);
     assert_eq!(told(&editor.prompt(&session, fault.first)), "one");
@@ -173,7 +174,7 @@ fn outlives(lab: &ClientLab, sdk: &Sdk, fault: &Fault, mut editor: Editor) -> Op
     (fault.strike)(lab, &session);
     if fault.effect == Effect::Lost {
         let (status, complaint) = editor.ended();
-        // Rust's SDK gives the code of the command in words.
+        // The Rust SDK reports the exit code of the command as text.
         let is_three = status.code() == Some(3) || complaint.contains("exit status: 3");
         assert!(
             is_three && complaint.contains("the daemon closed the connection"),
@@ -191,7 +192,7 @@ fn outlives(lab: &ClientLab, sdk: &Sdk, fault: &Fault, mut editor: Editor) -> Op
     Some((session, editor))
 }
 
-/// All faults one after another, so that the other sessions are open when one is struck.
+/// Applies all faults one after another in one editor, so that the other sessions are open at each fault.
 pub(in crate::real_clients) fn outlives_all(sdk: &Sdk) -> Option<()> {
     let lab = ClientLab::new()?;
     let mut editor = restarted(&lab, sdk)?;
@@ -207,7 +208,7 @@ pub(in crate::real_clients) fn outlives_all(sdk: &Sdk) -> Option<()> {
     Some(())
 }
 
-/// acpx has no turn of its own in which something could happen.
+/// Applies only the faults between turns, because acpx has no running turn that a test could observe.
 pub(in crate::real_clients) fn outlives_all_in_acpx() -> Option<()> {
     let lab = ClientLab::new()?;
     let acpx = Acpx { lab: &lab };

@@ -1,4 +1,4 @@
-//! A fork at a message that the agent has named itself, as JetBrains' client asks for it.
+//! A fork at a message with an id from the agent, as JetBrains' client requests it.
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};

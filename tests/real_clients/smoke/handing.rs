@@ -1,4 +1,4 @@
-//! A session of Codex that an editor and an app use in turn.
+//! A session of Codex that an editor and an app use alternately.
 
 use serde_json::json;
 
@@ -8,7 +8,8 @@ use crate::real_clients::editor::{Editor, command, eventually};
 use crate::real_codex::bridge::Bridge;
 use crate::support::model_server::user;
 
-/// Codex gives a session back only when its process ends, so each hand-over is to another process, which reads the history.
+/// Codex releases a session only when its process ends, so each hand-over starts another process, which reads
+/// the history.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_of_codex_is_handed_to_an_app_and_back() {
@@ -31,7 +32,8 @@ fn a_session_of_codex_is_handed_to_an_app_and_back() {
     editor.until_said(beside);
     editor.prompt(&session, again).result();
     let of_editor = bridge.adapter();
-    // The adapter and its server: while the agent runs a program, as it does at times after a turn, the session stays where it is.
+    // Waits until only the adapter and its server run. Codex sometimes runs a program after a turn, and while
+    // it does, the session does not change its process.
     let at_rest = || eventually(|| bridge.agent_processes().len() == 2);
     at_rest();
     assert!(editor.end().0.success());

@@ -1,4 +1,4 @@
-//! Every message that the daemon sends to an editor, against the schema of the protocol.
+//! Checks every message that the daemon sends to an editor against the schema of the protocol.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::real_clients::sdks::SCRIPTS;
 use crate::real_clients::{ClientLab, said, text};
 use crate::test_programs;
 
-/// An editor that can do everything.
+/// The capabilities of an editor that supports everything.
 fn everything() -> Value {
     json!({
         "fs": {"readTextFile": true, "writeTextFile": true},
@@ -29,7 +29,7 @@ fn editor(lab: &ClientLab, agent: &str, capabilities: &Value) -> Editor {
     Editor::initialized(&mut command(lab, &["--agent", agent]), params).0
 }
 
-/// A session's life with everything that the built-in agent can do, and most that can go wrong.
+/// Goes through a session's life with everything that the built-in agent can do, and with most errors.
 fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
     let mut editor = editor(lab, "loopback", capabilities);
     editor.call("authenticate", json!({"methodId": "none"}));
@@ -76,7 +76,7 @@ fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
     let question = editor.until_permission_asked();
     editor.allow(&question);
     editor.finish(asking).result();
-    // An answer that is none, and one by another client.
+    // An answer that is an error, and an answer by another client.
     for by_another in [false, true] {
         let asking = editor.begin_prompt(&session, "[[ask may I]]");
         let question = editor.until_permission_asked();
@@ -108,7 +108,7 @@ fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
         editor.answer(&form, json!({"action": "accept", "content": {"turn": "1"}}));
     }
     editor.finish(rewind).result();
-    // Changes of another client are reported.
+    // Changes by another client are reported.
     lab.sessionctl(&["fork", "--in-place", "--at", "1", &session]);
     let fork = editor.on("session/fork", &session, lab).session_id();
     let mut again = self::editor(lab, "loopback", capabilities);
@@ -129,7 +129,7 @@ fn live(lab: &ClientLab, capabilities: &Value) -> Vec<Editor> {
     vec![editor, again]
 }
 
-/// What no agent that is built in sends: the scripted one says what its prompt has, line by line.
+/// Sends the updates that no built-in agent sends; the scripted agent sends the lines of its prompt.
 fn scripted(lab: &ClientLab, capabilities: &Value) -> Editor {
     let mut editor = editor(lab, "scripted", capabilities);
     let session = editor.new_session(lab);
@@ -193,7 +193,7 @@ fn every_message_to_an_editor_fits_the_schema() {
             }
         }
     }
-    // A checker that checks nothing would miss this.
+    // A wrong message, which a checker that checks nothing would accept.
     let wrong = r#"{"method":"session/list","message":{"jsonrpc":"2.0","id":1,"result":{}}}"#;
     messages.push_str(wrong);
     let received = lab.home.join("received.jsonl");

@@ -1,4 +1,5 @@
-//! Becomes another program, some of whose system calls the test answers: see `tests/support/failing_calls.rs`.
+//! Becomes another program, and lets the test answer some of its system calls: see
+//! `tests/support/failing_calls.rs`.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -10,7 +11,8 @@ use std::process::Command;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::thread::set_no_new_privs;
 
-/// `SOCKET NUMBER,… PROGRAM ARGUMENT…`: passes the listener of these calls over the socket, then becomes the program.
+/// `SOCKET NUMBER,… PROGRAM ARGUMENT…`: sends the listener for these calls over the socket, then executes the
+/// program.
 pub(crate) fn run(arguments: &[String]) {
     let [socket, calls, program, rest @ ..] = arguments else {
         panic!("SOCKET NUMBER,… PROGRAM ARGUMENT…")
@@ -27,7 +29,7 @@ pub(crate) fn run(arguments: &[String]) {
     panic!("{}", Command::new(program).args(rest).exec());
 }
 
-/// From now on these calls of this process and its children wait for an answer from the listener.
+/// Makes these system calls of this process and its children wait for an answer from the returned listener.
 #[allow(unsafe_code, reason = "no crate of this package installs filters")]
 fn listen(calls: &[u32]) -> OwnedFd {
     let statement = |code: u32, k: u32| libc::sock_filter {
@@ -36,7 +38,7 @@ fn listen(calls: &[u32]) -> OwnedFd {
         jf: 0,
         k,
     };
-    // The number of the call is the first member of what a filter is given.
+    // The number of the call is the first member of the data that a filter reads.
     let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
     for call in calls {
         filter.push(libc::sock_filter {
@@ -54,7 +56,8 @@ fn listen(calls: &[u32]) -> OwnedFd {
         filter: filter.as_mut_ptr(),
     };
     set_no_new_privs(true).unwrap();
-    // SAFETY: the kernel copies the program, which lives until the call returns, and a success is a new descriptor.
+    // SAFETY: the kernel copies the program, which lives until the call returns; the result of a success is a
+    // new descriptor.
     unsafe {
         let listener = libc::syscall(
             libc::SYS_seccomp,

@@ -1,5 +1,5 @@
-//! A proxy between the daemon and the built-in agent that drops, delays, cuts, doubles and reorders lines,
-//! closes pipes and kills processes.
+//! A proxy between the daemon and the built-in agent. It drops, delays, truncates, duplicates and reorders
+//! lines, closes pipes and kills processes.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +17,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::kinds::{CALM, Fault, Kind, losses_of, note};
 use super::random::Random;
 
-/// How long a line waits for the next one that it is to arrive behind.
+/// How long a reordered line waits for the next line, which is to overtake it.
 const HOLD: Timespec = milliseconds(20);
 
 /// The longest delay, in milliseconds.
@@ -25,7 +25,7 @@ const LONGEST_DELAY_MS: usize = 12;
 
 const READ_BYTES: usize = 16 * 1024;
 
-/// Whether the daemon gets nothing more.
+/// Whether nothing more is sent to the daemon.
 static IS_MUTE: AtomicBool = AtomicBool::new(false);
 
 const fn milliseconds(milliseconds: i64) -> Timespec {
@@ -35,14 +35,14 @@ const fn milliseconds(milliseconds: i64) -> Timespec {
     }
 }
 
-/// Passes lines on between its own input and output, and those of an agent that it starts: `SESSIOND HOME
-/// SEED`.
+/// Copies lines between its own input and output and those of an agent that it starts. The arguments are
+/// `SESSIOND HOME SEED`.
 pub(crate) fn run(arguments: &[String]) {
     let [sessiond, home, seed] = arguments else {
         panic!("SESSIOND HOME SEED")
     };
     let (home, seed) = (PathBuf::from(home), seed.parse::<u64>().unwrap());
-    // A thread that fails takes the process along.
+    // A panic in any thread ends the whole process.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -70,18 +70,20 @@ pub(crate) fn run(arguments: &[String]) {
     };
     let mut down = way(0, Sink::Agent(to_agent));
     let mut up = way(1, Sink::Daemon);
-    // Ends with the input, and takes the agent's along; what the agent still says then is handed on.
+    // When the input ends, this thread ends and closes the agent's input; the agent's remaining output is
+    // still forwarded.
     let down = std::thread::spawn(move || down.run(rustix::stdio::stdin()));
     up.run(from_agent.as_fd());
     drop(up);
-    // The agent has ended, or closed its output. Nobody waits for the other way: the daemon may never end it.
+    // The agent has exited or closed its output. The other thread is not joined, because the daemon may never
+    // close that pipe.
     drop(down);
     let mut agent = agent.lock().unwrap();
     drop(agent.kill());
     drop(agent.wait());
 }
 
-/// What a line is.
+/// Classifies a line.
 fn kind_of(line: &[u8]) -> Kind {
     let says = |word: &[u8]| line.windows(word.len()).any(|window| window == word);
     if says(br#""method":"session/update""#) {
@@ -93,45 +95,45 @@ fn kind_of(line: &[u8]) -> Kind {
     }
 }
 
-/// Tells the round that a line was lost for which a turn may wait without an end.
+/// Reports to the round that a line was lost, because a turn may now wait forever for it.
 fn tell_loss(home: &Path) {
     let teller = UnixDatagram::unbound().unwrap();
     teller.set_nonblocking(true).unwrap();
-    // If there is no more room, an earlier loss is still unread, and the round ends all that runs when it reads that. If
-    // nobody reads any more, the round is over.
+    // If the socket is full, an earlier report is still unread, and the round ends all running turns when it
+    // reads that one. If the receiver no longer exists, the round is over.
     drop(teller.send_to(b"lost", losses_of(home)));
 }
 
-/// How many proxies of this home there were before.
+/// Numbers the proxies of this home, starting at 0: takes the first free number by creating its file.
 fn number_of_process(home: &Path) -> u64 {
     let is_free = |number: &u64| File::create_new(home.join(format!("proxy-{number}"))).is_ok();
     (0..).find(is_free).unwrap()
 }
 
-/// Where a way leads to.
+/// The destination of one direction.
 enum Sink {
     Agent(ChildStdin),
-    /// Standard output.
+    /// The daemon, which reads the proxy's stdout.
     Daemon,
 }
 
-/// One direction.
+/// One direction of the proxy.
 struct Way {
     home: PathBuf,
     random: Random,
     agent: Arc<Mutex<Child>>,
-    /// None once it was closed.
+    /// `None` after it was closed.
     sink: Option<Sink>,
-    /// A line that waits for the next one.
+    /// A reordered line that waits for the next line.
     held: Option<Vec<u8>>,
-    /// Whether the line that was written last lacks its end.
+    /// Whether the last write ended in the middle of a line.
     lacks_end: bool,
-    /// A line whose end has not been read.
+    /// The beginning of a line whose end has not been read yet.
     unfinished: Vec<u8>,
 }
 
 impl Way {
-    /// Hands lines on until there are no more.
+    /// Forwards lines until the source ends.
     fn run(&mut self, source: BorrowedFd<'_>) {
         let mut chunk = vec![0; READ_BYTES];
         loop {
@@ -165,7 +167,7 @@ impl Way {
         }
     }
 
-    /// One line, with its end.
+    /// Forwards one line, which includes its line break, perhaps with a fault.
     fn pass(&mut self, line: Vec<u8>) {
         let is_calm = self.home.join(CALM).exists();
         let fault = kind_of(&line).draw(&mut self.random).filter(|_| !is_calm);
@@ -197,7 +199,7 @@ impl Way {
                 self.write(&line);
                 self.write(&line);
             }
-            // Noted when another line has passed it.
+            // The fault is recorded after another line has overtaken this one.
             Some(Fault::Reorder) if self.held.is_none() => {
                 self.held = Some(line);
                 return;
@@ -207,7 +209,7 @@ impl Way {
                 self.note(Fault::CloseInput);
                 let nothing = File::open("/dev/null").unwrap();
                 rustix::stdio::dup2_stdin(nothing).unwrap();
-                // What was on its way is lost.
+                // Requests that were in flight are lost.
                 tell_loss(&self.home);
                 self.write(&line);
             }
@@ -216,7 +218,7 @@ impl Way {
                 let nothing = File::options().write(true).open("/dev/null").unwrap();
                 rustix::stdio::dup2_stdout(nothing).unwrap();
                 IS_MUTE.store(true, Ordering::SeqCst);
-                // What was on its way is lost too.
+                // Responses that were in flight are lost too.
                 tell_loss(&self.home);
                 self.write(&line);
             }
@@ -236,7 +238,7 @@ impl Way {
         }
     }
 
-    /// Hands on what waits.
+    /// Forwards the waiting line, if any.
     fn let_go(&mut self) {
         if let Some(line) = self.held.take() {
             self.write(&line);
@@ -247,14 +249,14 @@ impl Way {
         note(&self.home, fault);
     }
 
-    /// This line does not arrive. No turn waits for an update.
+    /// Reports that a line will not arrive. Updates are not reported, because no turn waits for one.
     fn lose(&self, line: &[u8]) {
         if kind_of(line) != Kind::Update {
             tell_loss(&self.home);
         }
     }
 
-    /// Whoever reads no more gets nothing more.
+    /// Writes to the destination. If it is closed or mute, the bytes are lost.
     fn write(&mut self, bytes: &[u8]) {
         let is_part_of_another = std::mem::replace(&mut self.lacks_end, !bytes.ends_with(b"\n"));
         let is_mute = matches!(self.sink, Some(Sink::Daemon)) && IS_MUTE.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Programs that tests start as processes; the first argument says which.
+//! Programs that tests start as processes; the first argument selects one.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! An ACP agent that says exactly what its prompt tells it to say, byte for byte; `tests/daemon/scripted.rs`
-//! has the script's language.
+//! An ACP agent that sends exactly what its prompt says, byte for byte. `tests/daemon/scripted.rs` describes
+//! the language of the scripts.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use super::scripted_names::{
     REFUSE_LOAD, REFUSE_NEW, SILENT_ON_LOAD,
 };
 
-/// How a retelling of the history begins, which the daemon puts before the user's own text.
+/// The beginning of the daemon's summary of the earlier session, which it inserts before the user's own text.
 const RETELLING: &str = "The earlier session of this conversation could not be opened again.";
 
-/// Answers until the input ends.
+/// Answers requests until the input ends.
 pub(crate) fn run() {
     let mut agent = Agent {
         log: PathBuf::from(std::env::var_os(LOG).unwrap()),
@@ -39,7 +39,7 @@ struct Agent {
     waiting: Vec<Prompt>,
 }
 
-/// A prompt that is not answered yet, or a request that opens a session.
+/// A prompt or a request that opens a session, not yet answered.
 struct Prompt {
     id: Value,
     session: Value,
@@ -136,7 +136,7 @@ impl Agent {
         }
     }
 
-    /// Answers a request that opens a session, after the script for it.
+    /// Answers a request that opens a session, after playing the script for it.
     fn open(&mut self, id: Value, session: Value, result: Value) {
         let script = fs::read_to_string(BEFORE_OPENING).unwrap_or_default();
         self.play(Prompt {
@@ -232,7 +232,7 @@ impl Agent {
     }
 }
 
-/// What the test wants answered to this request.
+/// The answer that the test has configured for this request, if any.
 fn scripted_answer(method: &str, params: &Value) -> Option<Value> {
     let answers: Value = serde_json::from_str(&fs::read_to_string(ANSWERS).ok()?).unwrap();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -244,7 +244,7 @@ fn scripted_answer(method: &str, params: &Value) -> Option<Value> {
     named.or_else(|| answers.get(method)).cloned()
 }
 
-/// Whether the file that is needed to load a session is not there.
+/// Whether the file that is required for loading a session is missing.
 fn lacks_file() -> bool {
     fs::read_to_string(LOAD_NEEDS).is_ok_and(|path| !fs::exists(path).unwrap())
 }

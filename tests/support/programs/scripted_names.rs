@@ -1,44 +1,47 @@
-//! What the scripted agent and the tests that configure it agree on.
+//! Names that the scripted agent and the tests that configure it share.
 
-/// The variable with the path of the log.
+/// The environment variable with the path of the agent's log.
 pub(crate) const LOG: &str = "SCRIPTED_AGENT_LOG";
 
-/// The variable with its capabilities as JSON; optional.
+/// The environment variable with the agent's capabilities as JSON; optional.
 pub(crate) const CAPABILITIES: &str = "SCRIPTED_AGENT_CAPABILITIES";
 
-/// A file in the home of the test, at whose sight the agent dies once instead of loading a session.
+/// A file in the test's home. If it exists when the agent receives `session/load`, the agent deletes it and
+/// exits.
 pub(crate) const CRASH_ON_LOAD: &str = "crash-on-load";
 
-/// A file in the home of the test with the error that the agent answers to `session/load` while it is there.
+/// A file in the test's home with an error. While it exists, the agent answers `session/load` with this
+/// error.
 pub(crate) const REFUSE_LOAD: &str = "refuse-load";
 
-/// A file in the home of the test with a path. While there is no file at that path, the agent answers to `session/load` that it
-/// does not know the session.
+/// A file in the test's home with a path. While no file exists at that path, the agent answers `session/load`
+/// that it does not know the session.
 pub(crate) const LOAD_NEEDS: &str = "load-needs";
 
-/// A file in the home of the test. While it is there, the agent does not answer `session/load`.
+/// A file in the test's home. While it exists, the agent does not answer `session/load`.
 pub(crate) const SILENT_ON_LOAD: &str = "silent-on-load";
 
-/// A file in the home of the test with the id of a process. While that lives the agent opens no session: as
-/// Codex does not open what another process still holds.
+/// A file in the test's home with a process id. While that process lives, the agent refuses to open a
+/// session, as Codex does while another process has the session open.
 pub(crate) const HELD_BY: &str = "held-by";
 
-/// What Codex answers for a session that somebody else writes to.
+/// The error that Codex returns for a session to which another process writes.
 pub(crate) const HELD: &str =
     r#"{"code":-32600,"message":"Invalid request","data":{"reason":"thread_active_writer"}}"#;
 
-/// A file in the home of the test with the error that the agent answers to `session/new` while it is there.
+/// A file in the test's home with an error. While it exists, the agent answers `session/new` with this error.
 pub(crate) const REFUSE_NEW: &str = "refuse-new";
 
-/// A file in the home of the test with what the agent answers to requests that open a session or set something, as JSON: by the
-/// method and what is set (`session/set_mode full`, `session/set_config_option fast=true`), or by the method alone. `result` or
-/// `error` is the answer; the updates in `before` and `after` are sent around it.
+/// A file in the test's home with the agent's answers to requests that open a session or change a setting, as
+/// JSON. A key is the method with what is set (`session/set_mode full`, `session/set_config_option
+/// fast=true`), or the method alone. `result` or `error` is the answer; the updates in `before` and `after`
+/// are sent before and after it.
 pub(crate) const ANSWERS: &str = "answers.json";
 
-/// A file in the home of the test with the id, as JSON, that the agent gives to each new session while it is
-/// there.
+/// A file in the test's home with an id as JSON. While it exists, the agent gives this id to each new
+/// session.
 pub(crate) const NEXT_SESSION: &str = "next-session";
 
-/// A file in the home of the test with a script that the agent plays before it answers `session/new`, `session/load` or
-/// `session/resume`, while it is there.
+/// A file in the test's home with a script. While it exists, the agent plays it before it answers
+/// `session/new`, `session/load` or `session/resume`.
 pub(crate) const BEFORE_OPENING: &str = "before-opening";

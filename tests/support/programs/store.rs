@@ -1,4 +1,4 @@
-//! A process that commits to a store until it is killed, and one that prints what a store holds.
+//! A program that commits to a store until it is killed, and one that prints the contents of a store.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use session_bridge::store::{
     RequestRecord, Store, StoreOptions, TranscriptRoot, TurnPhase,
 };
 
-/// Conversations that are changed in turn; more than are changed at once.
+/// Number of conversations that are changed in turn; larger than the number of simultaneous changes.
 const CONVERSATIONS: u64 = 8;
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
@@ -43,8 +43,8 @@ fn request(step: u64) -> RequestId {
     RequestId::new(format!("request {step}"))
 }
 
-/// The change of this step: a new head for one of the conversations, now and then with a pending or a long
-/// prompt.
+/// The change of this step: a new head for one of the conversations, sometimes with a pending prompt or a
+/// long one.
 fn change(store: &Store, step: u64) -> Change {
     let at = Timestamp::from_second(i64::try_from(step).unwrap()).unwrap();
     let id = conversation(step);
@@ -101,13 +101,13 @@ fn change(store: &Store, step: u64) -> Change {
         upstream: vec![(id, TranscriptRoot::new("/home/u/.claude"), upstream(step))],
         requests: vec![remembered],
         conversation: Some(record),
-        // Now and then everything is written anew.
+        // Some changes make the store rewrite everything.
         erases: step.is_multiple_of(11),
         ..Change::default()
     }
 }
 
-/// Makes conversations with these ids. All of them hold this upstream id, unless it is empty.
+/// Creates conversations with these ids. All of them refer to the upstream id `shared`, unless it is empty.
 pub(crate) fn fill(folder: &Path, cwd: &str, shared: &str, ids: &[String]) {
     let (store, _) = open(folder);
     let make = |id: &String| {
@@ -137,13 +137,13 @@ pub(crate) fn fill(folder: &Path, cwd: &str, shared: &str, ids: &[String]) {
     });
 }
 
-/// Commits changes for ever, and prints a line for each once it is acknowledged.
+/// Commits changes forever, and prints a line for each change once it is acknowledged.
 pub(crate) fn write(folder: &Path) {
     let (store, _) = open(folder);
     let mut output = std::io::stdout().lock();
     let mut step = store.status().sequence.0 + 1;
     loop {
-        // One to five at a time, so that a kill meets groups too.
+        // Up to five changes at once, so that a kill also hits groups of changes.
         let together: Vec<_> = (step..=step + step % 5)
             .map(|step| (step, store.commit(change(&store, step))))
             .collect();
@@ -157,11 +157,11 @@ pub(crate) fn write(folder: &Path) {
     }
 }
 
-/// Opens the store, checks that everything up to this change is there, and prints all that it holds, as JSON.
+/// Opens the store, checks that every change up to `acknowledged` is there, and prints all contents as JSON.
 pub(crate) fn print(folder: &Path, acknowledged: u64) {
     let (store, report) = open(folder);
     check(&store, acknowledged);
-    // A kill while the database is replaced leaves none.
+    // If the process is killed while the database is replaced, the database is missing.
     let is_whole = matches!(report.rebuild_reason, None | Some(RebuildReason::Missing));
     let is_undamaged = is_whole && report.damaged.is_empty() && report.missing == 0;
     println!(
@@ -170,7 +170,7 @@ pub(crate) fn print(folder: &Path, acknowledged: u64) {
     );
 }
 
-/// Everything that the store holds.
+/// All contents of the store.
 fn contents(store: &Store) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for item in store.recent(None) {
@@ -194,12 +194,12 @@ fn contents(store: &Store) -> BTreeMap<String, String> {
     all
 }
 
-/// Whether everything up to this change is there, and no chain or lineage has a hole.
+/// Checks that every change up to `acknowledged` is there and that no chain or lineage has a gap.
 fn check(store: &Store, acknowledged: u64) {
     let sequence = store.status().sequence.0;
     assert!(
         sequence >= acknowledged,
-        "{acknowledged} was acknowledged, {sequence} is the last there"
+        "change {acknowledged} was acknowledged, but the last one in the store is {sequence}"
     );
     let mut held: HashMap<ConversationId, Vec<UpstreamId>> = HashMap::new();
     for step in 1..=sequence {
