@@ -236,7 +236,6 @@ mod tests {
             args: Vec::new(),
             env: BTreeMap::new(),
             env_remove: Vec::new(),
-            working_dir: None,
         };
         AgentEntry {
             name: name.into(),

@@ -15,7 +15,7 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub use oversized::{IdScanner, MAX_ID_BYTES, OversizedLineIds};
+pub use oversized::{IdScanner, OversizedLineIds};
 pub use scan::MAX_DEPTH;
 
 /// Why a line is not a message. The connection continues after one.
@@ -92,12 +92,15 @@ struct EnvelopeSpans {
     has_other_params: bool,
 }
 
-/// A scanned line: borrowed, cheap to copy, not decoded.
+/// A scanned line, not decoded.
 #[derive(Debug, Clone, Copy)]
-pub struct Envelope<'line> {
-    text: &'line str,
+pub struct Envelope<T> {
+    text: T,
     parts: EnvelopeSpans,
 }
+
+/// A scanned line that owns its text. Clones share it.
+pub type Line = Envelope<Arc<str>>;
 
 /// Returns the id of the request that this malformed line answers: it is an answer up to the place where it is not JSON.
 #[must_use]
@@ -105,7 +108,7 @@ pub fn answered_request(line: &str) -> Option<&str> {
     scan::answered_request(line)
 }
 
-impl<'line> Envelope<'line> {
+impl<'line> Envelope<&'line str> {
     /// Scans one line, without its line end.
     ///
     /// # Errors
@@ -127,84 +130,6 @@ impl<'line> Envelope<'line> {
         Self::scan(std::str::from_utf8(bytes).map_err(|_| Malformed::NotUtf8)?)
     }
 
-    /// The whole line.
-    #[must_use]
-    pub fn text(&self) -> &'line str {
-        self.text
-    }
-
-    /// Whether it is a request, a notification or a response.
-    #[must_use]
-    pub fn kind(&self) -> EnvelopeKind {
-        self.parts.kind
-    }
-
-    /// Returns the raw id: a number, a string with its quotes, or `null`.
-    #[must_use]
-    pub fn id(&self) -> Option<&'line str> {
-        self.parts.id.slice(self.text)
-    }
-
-    /// Returns the method's name.
-    #[must_use]
-    pub fn method(&self) -> Option<Cow<'line, str>> {
-        decode_string(self.parts.method.slice(self.text)?)
-    }
-
-    /// The raw `params`.
-    #[must_use]
-    pub fn params(&self) -> Option<&'line str> {
-        self.parts.params.slice(self.text)
-    }
-
-    /// `params.sessionId`, if it is a string.
-    #[must_use]
-    pub fn session_id(&self) -> Option<Cow<'line, str>> {
-        decode_string(self.parts.session_id.slice(self.text)?)
-    }
-
-    /// Returns the raw `params.requestId`, which `$/cancel_request` and an elicitation outside any session refer to.
-    #[must_use]
-    pub fn request_id(&self) -> Option<&'line str> {
-        self.parts.request_id.slice(self.text)
-    }
-
-    /// `params.update`, byte for byte.
-    #[must_use]
-    pub fn update(&self) -> Option<&'line str> {
-        self.parts.update.slice(self.text)
-    }
-
-    /// `params.update.sessionUpdate`, if it is a string.
-    #[must_use]
-    pub fn update_kind(&self) -> Option<Cow<'line, str>> {
-        decode_string(self.parts.update_kind.slice(self.text)?)
-    }
-
-    /// `result`, byte for byte; a result of `null` is `Some("null")`.
-    #[must_use]
-    pub fn result(&self) -> Option<&'line str> {
-        self.parts.result.slice(self.text)
-    }
-
-    /// `result.sessionId`, if it is a string: the session that `session/new` or `session/fork` created.
-    #[must_use]
-    pub fn result_session_id(&self) -> Option<Cow<'line, str>> {
-        decode_string(self.parts.result_session_id.slice(self.text)?)
-    }
-
-    /// `error`, byte for byte. An error of `null` is treated as absent: older JSON-RPC writes it next to a result.
-    #[must_use]
-    pub fn error(&self) -> Option<&'line str> {
-        self.parts.error.slice(self.text).filter(|error| *error != "null")
-    }
-
-    /// Whether it has a `result` or an `error`, even a null one.
-    #[must_use]
-    pub fn has_outcome(&self) -> bool {
-        self.parts.has_outcome
-    }
-
     /// Copies the line, without scanning it again.
     #[must_use]
     pub fn to_line(&self) -> Line {
@@ -215,66 +140,92 @@ impl<'line> Envelope<'line> {
     }
 }
 
-/// A scanned line that owns its text. Clones share it.
-#[derive(Debug, Clone)]
-pub struct Line {
-    text: Arc<str>,
-    parts: EnvelopeSpans,
-}
-
-impl Line {
-    /// Scans and copies one line.
-    ///
-    /// # Errors
-    ///
-    /// [`Malformed`] if the text is not one JSON-RPC message.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
-        Ok(Envelope::scan(text)?.to_line())
-    }
-
-    /// Returns the envelope of this line, without scanning it again.
-    #[must_use]
-    pub fn envelope(&self) -> Envelope<'_> {
-        Envelope {
-            text: &self.text,
-            parts: self.parts,
-        }
-    }
-
-    /// Returns the whole line, without its line end.
+impl<T: AsRef<str>> Envelope<T> {
+    /// The whole line, without its line end.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.text
+        self.text.as_ref()
     }
 
-    /// Returns the length of the text.
+    /// Whether it is a request, a notification or a response.
     #[must_use]
-    pub fn len_bytes(&self) -> usize {
-        self.text.len()
+    pub fn kind(&self) -> EnvelopeKind {
+        self.parts.kind
     }
 
-    /// `params`, byte for byte.
+    /// Returns the raw id: a number, a string with its quotes, or `null`.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.parts.id.slice(self.text())
+    }
+
+    /// Returns the method's name.
+    #[must_use]
+    pub fn method(&self) -> Option<Cow<'_, str>> {
+        decode_string(self.parts.method.slice(self.text())?)
+    }
+
+    /// The raw `params`.
     #[must_use]
     pub fn params(&self) -> Option<&str> {
-        self.parts.params.slice(&self.text)
+        self.parts.params.slice(self.text())
+    }
+
+    /// `params.sessionId`, if it is a string.
+    #[must_use]
+    pub fn session_id(&self) -> Option<Cow<'_, str>> {
+        decode_string(self.parts.session_id.slice(self.text())?)
+    }
+
+    /// Returns the raw `params.requestId`, which `$/cancel_request` and an elicitation outside any session refer to.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        self.parts.request_id.slice(self.text())
+    }
+
+    /// `params.update`, byte for byte.
+    #[must_use]
+    pub fn update(&self) -> Option<&str> {
+        self.parts.update.slice(self.text())
+    }
+
+    /// `params.update.sessionUpdate`, if it is a string.
+    #[must_use]
+    pub fn update_kind(&self) -> Option<Cow<'_, str>> {
+        decode_string(self.parts.update_kind.slice(self.text())?)
+    }
+
+    /// `result`, byte for byte; a result of `null` is `Some("null")`.
+    #[must_use]
+    pub fn result(&self) -> Option<&str> {
+        self.parts.result.slice(self.text())
+    }
+
+    /// `result.sessionId`, if it is a string: the session that `session/new` or `session/fork` created.
+    #[must_use]
+    pub fn result_session_id(&self) -> Option<Cow<'_, str>> {
+        decode_string(self.parts.result_session_id.slice(self.text())?)
+    }
+
+    /// `error`, byte for byte. An error of `null` is treated as absent: older JSON-RPC writes it next to a result.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.parts
+            .error
+            .slice(self.text())
+            .filter(|error| *error != "null")
+    }
+
+    /// Whether it has a `result` or an `error`, even a null one.
+    #[must_use]
+    pub fn has_outcome(&self) -> bool {
+        self.parts.has_outcome
     }
 
     /// Returns `params`, if it has members other than the session and the update.
     #[must_use]
     pub fn extra_params(&self) -> Option<&str> {
         self.params().filter(|_| self.parts.has_other_params)
-    }
-
-    /// `params.update`, byte for byte.
-    #[must_use]
-    pub fn update(&self) -> Option<&str> {
-        self.parts.update.slice(&self.text)
-    }
-
-    /// `params.update.sessionUpdate`, if it is a string.
-    #[must_use]
-    pub fn update_kind(&self) -> Option<Cow<'_, str>> {
-        decode_string(self.parts.update_kind.slice(&self.text)?)
     }
 }
 
@@ -285,18 +236,4 @@ fn decode_string(raw: &str) -> Option<Cow<'_, str>> {
         return Some(Cow::Borrowed(inner));
     }
     serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
-}
-
-/// Appends `text` as a JSON string. Ids and method names rarely need escapes, so the usual case is a plain copy.
-pub(super) fn push_json_string(out: &mut String, text: &str) {
-    let plain = text
-        .bytes()
-        .all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\');
-    if plain {
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
-    } else {
-        out.push_str(&serde_json::Value::from(text).to_string());
-    }
 }

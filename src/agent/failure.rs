@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::agent::kinds::AgentKind;
 
 use signs::CodexRetry;
-pub use signs::{FailureSigns, Rejection};
+pub use signs::FailureSigns;
 pub use terminal_text::strip_terminal_codes;
 
 /// The kind of a failure.
@@ -214,7 +214,7 @@ pub fn failure_of_result(agent: &AgentKind, evidence: &Evidence<'_>, now: &Zoned
         return None;
     }
     let recorded = failure_record(evidence).is_some();
-    let broken = evidence.signs.is_some_and(FailureSigns::thread_broke);
+    let broken = evidence.signs.is_some_and(|signs| signs.is_thread_broken);
     (recorded || broken).then(|| classify(agent, evidence, now))
 }
 
@@ -245,15 +245,16 @@ fn failure_record<'a>(evidence: &Evidence<'a>) -> Option<&'a Value> {
 /// `codexErrorInfo` of the error, or of the last error that Codex retried, if the turn ended with that.
 fn codex_error_info<'a>(evidence: &Evidence<'a>) -> Option<&'a Value> {
     let in_error = evidence.data.and_then(|data| data.get("codexErrorInfo"));
-    in_error.or_else(|| last_codex_retry(evidence)?.info())
+    in_error.or_else(|| last_codex_retry(evidence)?.info.as_ref())
 }
 
 /// Returns the last error that Codex retried, unless Codex recovered and something else ended the turn. The end
 /// carries only a message, which contains the retried error's text if it is the same error.
 fn last_codex_retry<'a>(evidence: &Evidence<'a>) -> Option<&'a CodexRetry> {
-    let retry = evidence.signs?.codex_retry()?;
-    let ending = evidence.message.or_else(|| evidence.signs?.last_notice());
-    let is_the_end = match (retry.details(), ending) {
+    let signs = evidence.signs?;
+    let retry = signs.codex_retry.as_ref()?;
+    let ending = evidence.message.or(signs.last_notice.as_deref());
+    let is_the_end = match (&retry.details, ending) {
         (Some(details), Some(ending)) => ending.contains(details.trim()),
         _ => true,
     };
@@ -283,7 +284,7 @@ fn texts_of<'a>(evidence: &Evidence<'a>, record: Option<&'a Value>) -> Vec<&'a s
     let spoken = if is_error {
         None
     } else {
-        evidence.signs.and_then(FailureSigns::last_notice)
+        evidence.signs.and_then(|signs| signs.last_notice.as_deref())
     };
     let candidates = [
         member(record, "title"),
@@ -293,7 +294,7 @@ fn texts_of<'a>(evidence: &Evidence<'a>, record: Option<&'a Value>) -> Vec<&'a s
         member(evidence.data, "details"),
         evidence.data.and_then(Value::as_str),
         spoken,
-        last_codex_retry(evidence).and_then(CodexRetry::details),
+        last_codex_retry(evidence).and_then(|retry| retry.details.as_deref()),
     ];
     candidates
         .into_iter()
@@ -359,10 +360,7 @@ pub fn is_session_in_use(evidence: &Evidence<'_>) -> bool {
 
 /// Returns when the limit resets: from the agent's own event, from data, or else from the text.
 fn resets_at(evidence: &Evidence<'_>, texts: &[&str], now: &Zoned) -> Option<Timestamp> {
-    let announced = evidence
-        .signs
-        .and_then(FailureSigns::rejected)
-        .and_then(|notice| notice.resets_at);
+    let announced = evidence.signs.and_then(|signs| signs.resets_at);
     let in_data = || {
         let seconds = ["resetsAt", "resets_at"]
             .iter()

@@ -139,7 +139,7 @@ struct State {
 impl InboxSender {
     /// Pushes a notification. Drops and counts it beyond the limits.
     pub fn push_update(&self, method: MethodName, line: Line) -> PushResult {
-        let bytes = line.len_bytes();
+        let bytes = line.text().len();
         let limits = self.shared.limits;
         self.push(|state| {
             if state.updates >= limits.updates
@@ -259,7 +259,7 @@ impl State {
     fn release_quota(&mut self, incoming: &Incoming) {
         if let Incoming::Notification { line, .. } = incoming {
             self.updates = self.updates.saturating_sub(1);
-            self.update_bytes = self.update_bytes.saturating_sub(line.len_bytes());
+            self.update_bytes = self.update_bytes.saturating_sub(line.text().len());
         }
     }
 }

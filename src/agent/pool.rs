@@ -48,7 +48,7 @@ pub struct PoolSettings {
     /// The limit from the spawn to the answer to `initialize`. Adapters need 0.3 s; a cold disk or a busy machine
     /// needs much more.
     pub initialize_limit: Duration,
-    /// The deadlines of a stop that the pool initiates.
+    /// The deadlines of a stop.
     pub stop: StopDeadlines,
 }
 
@@ -258,8 +258,7 @@ struct Inner {
     settings: PoolSettings,
     store: Store,
     state: Mutex<State>,
-    /// Set when the pool shuts down, to the deadlines of all later stops.
-    shutdown: watch::Sender<Option<StopDeadlines>>,
+    shutdown: CancellationToken,
     skip_waits: CancellationToken,
     tasks: TaskTracker,
 }
@@ -300,7 +299,7 @@ impl Pool {
                 settings,
                 store,
                 state: Mutex::default(),
-                shutdown: watch::Sender::new(None),
+                shutdown: CancellationToken::new(),
                 skip_waits: CancellationToken::new(),
                 tasks: TaskTracker::new(),
             }),
@@ -332,7 +331,7 @@ impl Pool {
                 // Meanwhile another caller may start it, or the pool may shut down.
                 Decision::WaitForBackoff(retry_in) => tokio::select! {
                     () = tokio::time::sleep(retry_in) => {}
-                    () = process_task::wait_for_shutdown(&self.inner) => {}
+                    () = self.inner.shutdown.cancelled() => {}
                 },
             }
         };
@@ -435,14 +434,14 @@ impl Pool {
 
     /// Stops all agents at once and waits until they and all their descendants have ended. Nothing is started
     /// afterwards.
-    pub async fn shutdown(&self, deadlines: StopDeadlines) {
-        self.inner.shutdown.send_replace(Some(deadlines));
+    pub async fn shutdown(&self) {
+        self.inner.shutdown.cancel();
         // A caller that missed the shutdown has spawned its task by the time the lock is free.
         drop(self.inner.lock());
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
         let remains = SweepTarget::leftovers(self.inner.instance.clone());
-        let sweep_deadlines = deadlines.for_sweep(&self.inner.skip_waits);
+        let sweep_deadlines = self.inner.settings.stop.for_sweep(&self.inner.skip_waits);
         match tokio::task::spawn_blocking(move || sweep(&remains, sweep_deadlines)).await {
             Ok(report) => report.survivors.iter().for_each(|survivor| {
                 tracing::error!(
@@ -482,7 +481,7 @@ impl Inner {
         urgency: Urgency,
         failed: Option<Generation>,
     ) -> Result<Decision, AcquireError> {
-        if self.shutdown.borrow().is_some() {
+        if self.shutdown.is_cancelled() {
             return Err(AcquireError::ShuttingDown);
         }
         let now = Instant::now();
@@ -521,14 +520,9 @@ impl Inner {
         let earlier = of_agent.flat_map(|(_, slot)| slot.processes.clone()).collect();
         let slot = state.slots.entry(key.clone()).or_default();
         slot.process = SlotProcess::Starting(generation, outcome.clone());
-        let start = process_task::StartRequest {
-            key: key.clone(),
-            launch: launch.clone(),
-            generation,
-            predecessors: earlier,
-        };
+        let (pool, key, launch) = (Arc::clone(self), key.clone(), launch.clone());
         self.tasks
-            .spawn(process_task::run(Arc::clone(self), start, sender));
+            .spawn(process_task::run(pool, key, launch, generation, earlier, sender));
         Ok(Decision::AwaitStart(outcome))
     }
 

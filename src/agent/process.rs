@@ -34,7 +34,7 @@ pub use mark::{Instance, MARK_VARIABLE, SpawnMark};
 pub use stderr::{STDERR_TAIL_BYTES, StderrTail};
 
 use super::catalog::find_program;
-use super::sweep::{self, ProcessTree, SweepDeadlines, SweepReport, SweepTarget};
+use super::sweep::{self, ProcessTree, SweepReport, SweepTarget};
 use crate::store::{self, Change, ProcessRecord, RECORD_VERSION, Store, StoreError};
 
 /// How to start an agent.
@@ -48,8 +48,6 @@ pub struct AgentCommand {
     pub env: BTreeMap<String, String>,
     /// Variables to remove from the environment.
     pub env_remove: Vec<String>,
-    /// The folder to start in; the current folder if absent.
-    pub working_dir: Option<PathBuf>,
 }
 
 impl AgentCommand {
@@ -98,15 +96,6 @@ pub enum SpawnError {
     NotExecutable {
         /// The program as configured.
         program: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The working folder does not exist.
-    #[error("cannot enter the folder {folder:?}, in which the agent should start")]
-    WorkingDir {
-        /// The folder as given.
-        folder: PathBuf,
         /// The system's error.
         #[source]
         source: io::Error,
@@ -189,14 +178,12 @@ impl Default for StopDeadlines {
 impl StopDeadlines {
     /// Returns the deadlines of the sweep after a stop. `hurry` skips the wait after SIGTERM.
     #[must_use]
-    pub fn for_sweep(self, hurry: &CancellationToken) -> SweepDeadlines {
-        SweepDeadlines {
-            term: match hurry.is_cancelled() {
-                true => Duration::ZERO,
-                false => self.term,
-            },
-            kill: self.kill,
-        }
+    pub fn for_sweep(self, hurry: &CancellationToken) -> Self {
+        let term = match hurry.is_cancelled() {
+            true => Duration::ZERO,
+            false => self.term,
+        };
+        Self { term, ..self }
     }
 }
 
@@ -442,9 +429,9 @@ impl Drop for ChildProcess {
         }
         self.signal_group(Signal::KILL);
         let target = SweepTarget::process(self.record.clone());
-        let at_once = SweepDeadlines {
+        let at_once = StopDeadlines {
             term: Duration::ZERO,
-            kill: StopDeadlines::default().kill,
+            ..StopDeadlines::default()
         };
         let swept = std::thread::Builder::new()
             .name("agent-sweep".to_owned())
@@ -465,9 +452,6 @@ fn build(command: &AgentCommand, mark: &SpawnMark) -> Command {
         built.env_remove(name);
     }
     built.env(MARK_VARIABLE, mark.to_string());
-    if let Some(folder) = &command.working_dir {
-        built.current_dir(folder);
-    }
     built
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -494,15 +478,6 @@ fn await_exit(mut child: Child) -> watch::Receiver<Option<ExitStatus>> {
 }
 
 fn spawn_error(command: &AgentCommand, source: io::Error) -> SpawnError {
-    // The system returns the same code for a missing folder and a missing program.
-    if let Some(folder) = &command.working_dir
-        && let Err(source) = std::fs::read_dir(folder)
-    {
-        return SpawnError::WorkingDir {
-            folder: folder.clone(),
-            source,
-        };
-    }
     let program = command.program.clone();
     let is_format_error = source.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error());
     match source.kind() {

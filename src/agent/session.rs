@@ -44,8 +44,6 @@ pub struct InitializeRequest {
     pub client_info: Option<Box<RawValue>>,
     /// The client's other parameters, an object.
     pub client_params: Option<Box<RawValue>>,
-    /// This program's `_meta`. For equal keys, the client's value is used.
-    pub meta: Map<String, Value>,
 }
 
 /// Options for opening a session.
@@ -77,12 +75,11 @@ pub async fn initialize(
     params.set("protocolVersion", &PROTOCOL_VERSION)?;
     match &request.client_capabilities {
         Some(capabilities) => params.set_raw("clientCapabilities", capabilities.clone()),
-        None => params.set("clientCapabilities", &Map::new())?,
+        None => params.set("clientCapabilities", &Map::<String, Value>::new())?,
     }
     if let Some(info) = &request.client_info {
         params.set_raw("clientInfo", info.clone());
     }
-    params.merge_meta(&request.meta)?;
     let answer = connection
         .call_within(method::INITIALIZE, &params.build()?, deadline)
         .await?;

@@ -22,30 +22,10 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use super::process::{Instance, SpawnMark};
+use super::process::{Instance, SpawnMark, StopDeadlines};
 use crate::store::ProcessRecord;
 pub use system::{DescendantWatch, adopt_orphans, descendants, find, start_time, sweep};
-
-/// How long swept processes get to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SweepDeadlines {
-    /// From SIGTERM to SIGKILL; zero kills at once.
-    pub term: Duration,
-    /// From SIGKILL until the sweep gives up on a process.
-    pub kill: Duration,
-}
-
-impl Default for SweepDeadlines {
-    /// Uses the same deadlines as a stop: tools may need a moment to end cleanly.
-    fn default() -> Self {
-        Self {
-            term: Duration::from_secs(5),
-            kill: Duration::from_secs(2),
-        }
-    }
-}
 
 /// The processes to sweep.
 #[derive(Debug, Clone, Default)]

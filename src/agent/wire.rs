@@ -14,6 +14,7 @@ mod stray_output;
 mod tests;
 mod writer;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,9 +25,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::envelope::push_json_string;
 use super::inbox::InboxSender;
-use super::message::{AgentError, AgentRequestId, CallError, MethodName, REQUEST_CANCELLED, RawId, method};
+use super::message::{AgentRequestId, CallError, MethodName, REQUEST_CANCELLED, RawId, method};
 use super::process::{Death, DeathWatch};
 use routes::{Pending, Routes};
 pub use stray_output::StrayOutput;
@@ -286,35 +286,27 @@ impl Connection {
         self.shared.enqueue(encode(None, method, params.get()))
     }
 
-    /// Answers a request of the agent, once.
+    /// Answers a request of the agent, once, with a result or an error object.
     ///
     /// # Errors
     ///
     /// [`CallError::NotWaiting`] if it already has an answer. After other errors nothing was sent, and the request is
     /// still open.
-    pub fn respond(&self, id: &RawId, outcome: Result<&RawValue, &AgentError>) -> Result<(), CallError> {
-        self.answer(
-            id,
-            match outcome {
-                Ok(result) => encode_answer(id, "result", result.get()),
-                Err(error) => encode_error(id.as_str(), error),
-            },
-        )
+    pub fn respond(&self, id: &RawId, outcome: Result<&RawValue, &RawValue>) -> Result<(), CallError> {
+        let (member, value) = match outcome {
+            Ok(result) => ("result", result),
+            Err(error) => ("error", error),
+        };
+        self.answer(id, encode_answer(id.as_str(), member, value.get()))
     }
 
-    /// Passes on another program's answer to a request of the agent, byte for byte. Otherwise like [`Connection::respond`].
+    /// Answers a request of the agent with an error of this program. Otherwise like [`Connection::respond`].
     ///
     /// # Errors
     ///
     /// As [`Connection::respond`].
-    pub fn relay(&self, id: &RawId, outcome: Result<&RawValue, &RawValue>) -> Result<(), CallError> {
-        self.answer(
-            id,
-            match outcome {
-                Ok(result) => encode_answer(id, "result", result.get()),
-                Err(error) => encode_answer(id, "error", error.get()),
-            },
-        )
+    pub fn refuse(&self, id: &RawId, code: i64, message: &str) -> Result<(), CallError> {
+        self.answer(id, encode_error(id.as_str(), code, message))
     }
 
     fn answer(&self, id: &RawId, line: String) -> Result<(), CallError> {
@@ -492,7 +484,7 @@ impl Shared {
 
     /// Refuses a request of the agent. If the queue is full, the agent does not read and would not see the refusal.
     fn refuse(&self, raw_id: &str, code: i64, message: &str) {
-        if let Err(error) = self.enqueue(encode_error(raw_id, &AgentError::new(code, message))) {
+        if let Err(error) = self.enqueue(encode_error(raw_id, code, message)) {
             tracing::debug!(%error, raw_id, "cannot send a refusal to the agent");
         }
     }
@@ -500,53 +492,30 @@ impl Shared {
 
 /// Encodes a request, or a notification without an id, including the line end.
 fn encode(request: Option<AgentRequestId>, method: &str, params: &str) -> String {
-    let mut line = String::with_capacity(params.len() + method.len() + 64);
-    line.push_str("{\"jsonrpc\":\"2.0\",");
-    if let Some(request) = request {
-        line.push_str("\"id\":");
-        line.push_str(&request.to_string());
-        line.push(',');
-    }
-    line.push_str("\"method\":");
-    push_json_string(&mut line, method);
-    line.push_str(",\"params\":");
-    push_on_one_line(&mut line, params);
-    line.push_str("}\n");
-    line
+    let id = request.map_or_else(String::new, |request| format!("\"id\":{request},"));
+    let (method, params) = (serde_json::Value::from(method), on_one_line(params));
+    format!("{{\"jsonrpc\":\"2.0\",{id}\"method\":{method},\"params\":{params}}}\n")
 }
 
 /// Encodes an answer whose `member`, `result` or `error`, has this value.
-fn encode_answer(id: &RawId, member: &str, value: &str) -> String {
-    let mut line = String::with_capacity(value.len() + id.as_str().len() + 48);
-    line.push_str("{\"jsonrpc\":\"2.0\",\"id\":");
-    line.push_str(id.as_str());
-    line.push_str(",\"");
-    line.push_str(member);
-    line.push_str("\":");
-    push_on_one_line(&mut line, value);
-    line.push_str("}\n");
-    line
+fn encode_answer(raw_id: &str, member: &str, value: &str) -> String {
+    let value = on_one_line(value);
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{raw_id},\"{member}\":{value}}}\n")
 }
 
-fn encode_error(raw_id: &str, error: &AgentError) -> String {
-    let mut line = format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":{raw_id},\"error\":{{\"code\":{},\"message\":",
-        error.code
-    );
-    push_json_string(&mut line, &error.message);
-    if let Some(data) = &error.data {
-        line.push_str(",\"data\":");
-        push_on_one_line(&mut line, data.get());
-    }
-    line.push_str("}}\n");
-    line
+fn encode_error(raw_id: &str, code: i64, message: &str) -> String {
+    let message = serde_json::Value::from(message);
+    encode_answer(
+        raw_id,
+        "error",
+        &format!("{{\"code\":{code},\"message\":{message}}}"),
+    )
 }
 
-/// Appends raw JSON on one line. In valid JSON, line ends are only between tokens, where a space is equivalent.
-fn push_on_one_line(line: &mut String, json: &str) {
-    if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_none() {
-        line.push_str(json);
-    } else {
-        line.push_str(&json.replace(['\n', '\r'], " "));
+/// Returns raw JSON on one line. In valid JSON, line ends are only between tokens, where a space is equivalent.
+fn on_one_line(json: &str) -> Cow<'_, str> {
+    match memchr::memchr2(b'\n', b'\r', json.as_bytes()) {
+        None => Cow::Borrowed(json),
+        Some(_) => Cow::Owned(json.replace(['\n', '\r'], " ")),
     }
 }

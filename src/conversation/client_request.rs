@@ -12,8 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::agent::members::with_member;
 use crate::agent::message::{
-    AgentError, CallError, INTERNAL_ERROR, METHOD_NOT_FOUND, MethodName, REQUEST_CANCELLED, RawId,
-    RequestKind,
+    CallError, INTERNAL_ERROR, METHOD_NOT_FOUND, MethodName, REQUEST_CANCELLED, RawId, RequestKind,
 };
 use crate::agent::wire::Connection;
 
@@ -59,7 +58,7 @@ impl ClientRequest {
     /// Passes the client's result or error to the agent, byte for byte.
     pub fn answer(mut self, outcome: Result<&RawValue, &RawValue>) {
         self.is_answered = true;
-        self.log(self.connection.relay(&self.id, outcome));
+        self.log(self.connection.respond(&self.id, outcome));
     }
 
     /// Refuses the request, because no client can answer it.
@@ -69,13 +68,12 @@ impl ClientRequest {
             RequestKind::ClientResource => INTERNAL_ERROR,
             _ => METHOD_NOT_FOUND,
         };
-        self.fail(code, why);
+        self.fail(code, &why);
     }
 
-    fn fail(&mut self, code: i64, why: impl Into<String>) {
+    fn fail(&mut self, code: i64, why: &str) {
         self.is_answered = true;
-        let error = AgentError::new(code, why);
-        self.log(self.connection.respond(&self.id, Err(&error)));
+        self.log(self.connection.refuse(&self.id, code, why));
     }
 
     fn log(&self, result: Result<(), CallError>) {

@@ -419,7 +419,7 @@ fn model_option(known: &SessionInfo) -> Option<String> {
 fn update_of<'a>(session: &SessionHandle, line: &'a Incoming) -> Option<(Cow<'a, str>, &'a str)> {
     match line {
         Incoming::Notification { line, .. } => {
-            let id = line.envelope().session_id();
+            let id = line.session_id();
             let is_own = id.is_none_or(|id| id == session.as_str());
             line.update_kind().zip(line.update()).filter(|_| is_own)
         }
@@ -617,9 +617,7 @@ async fn await_answer(
                     id,
                     method: name,
                     line,
-                } if name.as_str() == method::ELICITATION_CREATE
-                    && line.envelope().session_id().is_none() =>
-                {
+                } if name.as_str() == method::ELICITATION_CREATE && line.session_id().is_none() => {
                     let cancelled = RawJson::from(json!({"action": "cancel"}));
                     // An agent that has ended needs no answer.
                     let _ended = connection.respond(&id, Ok(cancelled.as_raw()));

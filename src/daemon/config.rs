@@ -404,7 +404,6 @@ impl Config {
             args: kind.arguments.iter().map(OsString::from).collect(),
             env,
             env_remove: kind.env_remove.iter().map(|name| (*name).to_owned()).collect(),
-            working_dir: None,
         };
         AgentEntry {
             name: AgentName::new(name),

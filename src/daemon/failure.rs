@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::config::ConfigError;
-use super::folders::FolderError;
 use super::lock::LockError;
 use crate::conversation::error::ConversationError;
+use crate::files::misplaced::Misplaced;
 use crate::paths::ownership::{CreateFolderError, Untrusted};
 use crate::paths::{PathsError, names, shell_word};
 use crate::server::BindError;
@@ -41,9 +41,12 @@ pub enum StartError {
         /// The reason.
         problem: ConfigError,
     },
-    /// A folder cannot be used.
+    /// A folder cannot be created, or another user owns it or can change it.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    CreateFolder(#[from] CreateFolderError),
+    /// An entry of the data folder has the wrong kind.
+    #[error(transparent)]
+    Misplaced(#[from] Misplaced),
     /// Another daemon is running.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -101,11 +104,11 @@ impl StartError {
                 ))
             }
             Self::Untrusted(untrusted)
-            | Self::Folder(FolderError::Claim(CreateFolderError::Untrusted(untrusted)))
+            | Self::CreateFolder(CreateFolderError::Untrusted(untrusted))
             | Self::Bind(BindError::Folder(CreateFolderError::Untrusted(untrusted))) => {
                 Some(untrusted.hint("sessiond"))
             }
-            Self::Folder(FolderError::Misplaced(misplaced)) => Some(misplaced.hint(" and start again")),
+            Self::Misplaced(misplaced) => Some(misplaced.hint(" and start again")),
             Self::Store(StoreError::NewerJournal { .. } | StoreError::UnknownChange { .. }) => Some(
                 "nothing was changed; install the version that wrote it, or use another folder: \
                  sessiond --home ~/session-bridge-old"
@@ -137,7 +140,7 @@ impl StartError {
                     shell_word(&aside.to_string_lossy()),
                 ))
             }
-            Self::Folder(_) | Self::Lock(_) | Self::Store(_) | Self::Io { .. } | Self::Bind(_) => {
+            Self::CreateFolder(_) | Self::Lock(_) | Self::Store(_) | Self::Io { .. } | Self::Bind(_) => {
                 self.io_error_kind().and_then(hint_on_writing).map(str::to_owned)
             }
             _ => None,

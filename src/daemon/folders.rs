@@ -4,75 +4,50 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::files::misplaced::{self, Misplaced};
+use super::failure::StartError;
+use crate::files::misplaced;
 use crate::files::{durable, entries};
 use crate::paths::names::{self, EntryKind};
-use crate::paths::ownership::{self, CreateFolderError, Role};
-
-/// Why a folder cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    /// It cannot be created, or another user owns it or can change it.
-    #[error(transparent)]
-    Claim(#[from] CreateFolderError),
-    /// The system refused a step.
-    #[error("cannot {what}")]
-    Io {
-        /// The step and the folder or entry.
-        what: String,
-        /// The operating system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// An entry of the data folder has the wrong kind.
-    #[error(transparent)]
-    Misplaced(#[from] Misplaced),
-}
+use crate::paths::ownership::{self, Role};
 
 /// Checks that each entry of the data folder that the daemon uses is a file or a folder, not a link.
 ///
 /// # Errors
-/// [`FolderError::Misplaced`] for the first one that is not, or [`FolderError::Io`].
-pub fn check_entries(data: &Path) -> Result<(), FolderError> {
+/// [`StartError::Misplaced`] for the first one that is not, or [`StartError::Io`].
+pub(super) fn check_entries(data: &Path) -> Result<(), StartError> {
     for (name, kind) in names::all_entries() {
         check_entry(&data.join(name), kind)?;
     }
     // The database opens its files itself, and would follow a link or wait at a pipe.
     let store = data.join(names::STORE);
-    let in_store =
-        entries(&store).map_err(|source| io_error(format!("inspect {}", store.display()), source))?;
-    for path in in_store {
+    for path in entries(&store).map_err(StartError::io(format!("cannot inspect {}", store.display())))? {
         let kind = match path.is_dir() {
             true => EntryKind::Folder,
             false => EntryKind::File,
         };
         check_entry(&path, kind).map_err(|error| match error {
             // Within that folder it would be found again.
-            FolderError::Misplaced(misplaced) => misplaced.with_suggested_folder(data).into(),
+            StartError::Misplaced(misplaced) => misplaced.with_suggested_folder(data).into(),
             error => error,
         })?;
     }
     Ok(())
 }
 
-fn check_entry(path: &Path, kind: EntryKind) -> Result<(), FolderError> {
-    match misplaced::find(path, kind) {
-        Ok(None) => Ok(()),
-        Ok(Some(misplaced)) => Err(misplaced.into()),
-        Err(source) => Err(io_error(format!("inspect {}", path.display()), source)),
+fn check_entry(path: &Path, kind: EntryKind) -> Result<(), StartError> {
+    let found = misplaced::find(path, kind);
+    match found.map_err(StartError::io(format!("cannot inspect {}", path.display())))? {
+        None => Ok(()),
+        Some(misplaced) => Err(misplaced.into()),
     }
-}
-
-fn io_error(what: String, source: io::Error) -> FolderError {
-    FolderError::Io { what, source }
 }
 
 /// Creates a private folder and its missing parents. An existing folder must belong to this user, and is made
 /// private. Syncs all their names.
 ///
 /// # Errors
-/// [`FolderError`].
-pub fn create_private(role: Role, path: &Path) -> Result<(), FolderError> {
+/// [`StartError::CreateFolder`], [`StartError::Io`].
+pub(super) fn create_private(role: Role, path: &Path) -> Result<(), StartError> {
     ownership::create_and_check(role, path)?;
     let close = || -> io::Result<()> {
         if std::fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
@@ -81,9 +56,11 @@ pub fn create_private(role: Role, path: &Path) -> Result<(), FolderError> {
         Ok(())
     };
     let folder = path.display();
-    close().map_err(|source| io_error(format!("make the folder {folder} private"), source))?;
-    durable::sync_names(path)
-        .map_err(|source| io_error(format!("sync the name of the folder {folder}"), source))
+    close().map_err(StartError::io(format!("cannot make the folder {folder} private")))?;
+    let synced = durable::sync_names(path);
+    synced.map_err(StartError::io(format!(
+        "cannot sync the name of the folder {folder}"
+    )))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod activation;
 pub mod arguments;
 pub mod config;
 mod failure;
-pub mod folders;
+mod folders;
 mod loaded_config;
 pub mod lock;
 mod presence;

@@ -26,7 +26,7 @@ use crate::agent::catalog::Catalog;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::{Pool, PoolSettings};
 use crate::agent::process::{Instance, StopDeadlines};
-use crate::agent::sweep::{SweepDeadlines, SweepTarget, adopt_orphans, sweep};
+use crate::agent::sweep::{SweepTarget, adopt_orphans, sweep};
 use crate::bridge::Bridge;
 use crate::conversation::backup::{BackupRules, Backups};
 use crate::conversation::events::{Hub, RingLimits};
@@ -278,7 +278,7 @@ async fn stop_conversations(registry: &Registry, pool: &Pool, grace: Duration, m
         () = registry.stop(grace) => {}
         () = skip_waits.cancelled() => {}
     }
-    pool.shutdown(StopDeadlines::default()).await;
+    pool.shutdown().await;
     second_signal.abort();
 }
 
@@ -401,7 +401,7 @@ async fn sweep_previous_run(store: &Store, instance: &Instance, ended_well: bool
         return;
     }
     let target = SweepTarget::instance(instance.clone(), recorded.clone());
-    let swept = tokio::task::spawn_blocking(move || sweep(&target, SweepDeadlines::default())).await;
+    let swept = tokio::task::spawn_blocking(move || sweep(&target, StopDeadlines::default())).await;
     match swept {
         Ok(report) => {
             for ended in &report.ended {

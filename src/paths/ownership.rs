@@ -234,19 +234,15 @@ fn create_and_check_by(
     path: &Path,
     make: &mut dyn FnMut(&Path) -> io::Result<()>,
 ) -> Result<(), CreateFolderError> {
-    let made = match walk(path, user, role.may_be_system_owned(), Some(make)) {
-        Ok(()) => fs::metadata(path),
-        Err(WalkEnd::Untrusted(found)) => return Err(found.into_untrusted(user, role, path).into()),
-        Err(WalkEnd::Io(source)) => Err(source),
-    };
+    walk(path, user, role, Some(make))?;
     let failed = |source| CreateFolderError::Make {
         path: path.to_path_buf(),
         source,
     };
-    if !made.map_err(failed)?.is_dir() {
-        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    match fs::metadata(path).map_err(failed)?.is_dir() {
+        true => Ok(()),
+        false => Err(failed(io::ErrorKind::NotADirectory.into())),
     }
-    Ok(())
 }
 
 /// Opens the configuration for reading. The inner error is the operating system's, including the error for a missing
@@ -277,9 +273,7 @@ fn check_opened(path: &Path, opened: io::Result<File>) -> Result<io::Result<File
         Err(error) => return Ok(Err(error)),
     };
     // The path may refer to another file by now.
-    if let Some(fault) = user.fault(&metadata, true, role.may_be_system_owned()) {
-        return Err(PathFault::new(path, &metadata, fault).into_untrusted(user, role, path));
-    }
+    user.check(role, path, (path, &metadata), true)?;
     Ok(Ok(file))
 }
 
@@ -309,9 +303,9 @@ fn own_uid() -> u32 {
 
 /// Checks one path. An unreadable path passes: the code that uses it reports the failure.
 fn check_path(user: User, role: Role, path: &Path) -> Result<(), Untrusted> {
-    match walk(path, user, role.may_be_system_owned(), None) {
-        Err(WalkEnd::Untrusted(found)) => Err(found.into_untrusted(user, role, path)),
-        Ok(()) | Err(WalkEnd::Io(_)) => Ok(()),
+    match walk(path, user, role, None) {
+        Err(CreateFolderError::Untrusted(untrusted)) => Err(untrusted),
+        Ok(()) | Err(CreateFolderError::Make { .. }) => Ok(()),
     }
 }
 
@@ -333,6 +327,28 @@ impl User {
             uid: own,
             system_uid: Path::new("/").metadata().map_or(0, |root| root.uid()),
             private_group: private_group(own),
+        }
+    }
+
+    /// Checks a file, folder or link that is a part of `path`, or all of it if it `is_last`.
+    fn check(
+        &self,
+        role: Role,
+        path: &Path,
+        (part, metadata): (&Path, &Metadata),
+        is_last: bool,
+    ) -> Result<(), Untrusted> {
+        match self.fault(metadata, is_last, role.may_be_system_owned()) {
+            None => Ok(()),
+            Some(fault) => Err(Untrusted {
+                role,
+                path: path.to_path_buf(),
+                culprit: part.to_path_buf(),
+                fault,
+                owner_uid: metadata.uid(),
+                own_uid: self.uid,
+                mode: metadata.mode() & 0o7777,
+            }),
         }
     }
 
@@ -416,55 +432,19 @@ fn private_group_of(own: u32, group: u32, users: &str, groups: &str) -> Option<u
     (!is_shared && is_only).then_some(group)
 }
 
-/// A culprit found by a walk.
-#[derive(Debug, PartialEq, Eq)]
-struct PathFault {
-    culprit: PathBuf,
-    fault: Fault,
-    owner: u32,
-    mode: u32,
-}
-
-impl PathFault {
-    fn new(culprit: &Path, metadata: &Metadata, fault: Fault) -> Self {
-        Self {
-            culprit: culprit.to_path_buf(),
-            fault,
-            owner: metadata.uid(),
-            mode: metadata.mode() & 0o7777,
-        }
-    }
-
-    fn into_untrusted(self, user: User, role: Role, path: &Path) -> Untrusted {
-        Untrusted {
-            role,
-            path: path.to_path_buf(),
-            culprit: self.culprit,
-            fault: self.fault,
-            owner_uid: self.owner,
-            own_uid: user.uid,
-            mode: self.mode,
-        }
-    }
-}
-
-/// Why a walk ended before the end of the path.
-#[derive(Debug)]
-enum WalkEnd {
-    Untrusted(PathFault),
-    /// A component is missing, or cannot be inspected or created.
-    Io(io::Error),
-}
-
-/// Walks an absolute path, and each link in it, to the end. Ends at a missing component, unless `make` is given and
+/// Walks an absolute path, and each link in it, to the end. Fails at a missing component, unless `make` is given and
 /// the component belongs to `path` itself and not to a link: then creates it as a folder and checks it. Never creates the
 /// target of a link, because its disk may just not be mounted.
 fn walk(
     path: &Path,
     user: User,
-    may_be_system_owned: bool,
+    role: Role,
     mut make: Option<&mut dyn FnMut(&Path) -> io::Result<()>>,
-) -> Result<(), WalkEnd> {
+) -> Result<(), CreateFolderError> {
+    let failed = |source| CreateFolderError::Make {
+        path: path.to_path_buf(),
+        source,
+    };
     let mut current = PathBuf::from("/");
     let mut remaining = names(path);
     // How many of the remaining components belong to a link.
@@ -487,18 +467,15 @@ fn walk(
             }
             (inspected, _) => inspected,
         };
-        let metadata = metadata.map_err(WalkEnd::Io)?;
-        let is_last = remaining.is_empty();
-        if let Some(fault) = user.fault(&metadata, is_last, may_be_system_owned) {
-            return Err(WalkEnd::Untrusted(PathFault::new(&next, &metadata, fault)));
-        }
+        let metadata = metadata.map_err(failed)?;
+        user.check(role, path, (&next, &metadata), remaining.is_empty())?;
         if metadata.is_symlink() {
             links += 1;
             // The system does not follow more links either.
             if links > MAX_LINKS {
-                return Err(WalkEnd::Io(io::Error::from(rustix::io::Errno::LOOP)));
+                return Err(failed(rustix::io::Errno::LOOP.into()));
             }
-            let target = next.read_link().map_err(WalkEnd::Io)?;
+            let target = next.read_link().map_err(failed)?;
             if target.is_absolute() {
                 current = PathBuf::from("/");
             }

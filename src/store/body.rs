@@ -6,6 +6,7 @@
 //! a body means.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{BodyLoss, LostPart, StoreError};
 use crate::files::digest::sha256;
 use crate::files::set_aside::{self, Unreadable};
-use crate::files::{durable, is_absence, read_file};
+use crate::files::{durable, entries, is_absence, none_if_absent, read_file};
 
 /// A reference to a body, in place of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,28 +117,20 @@ impl Bodies {
     /// bodies are set aside instead of removed: one may be unreferenced only because a conversation continued without
     /// its content.
     pub(super) fn remove_unreferenced(&self, named: &HashSet<String>) -> Result<usize, StoreError> {
-        let listed = match fs::read_dir(&self.folder) {
-            Ok(listed) => listed,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-            Err(error) => return Err(StoreError::io("list", &self.folder)(error)),
-        };
         let mut removed = 0;
-        for file in listed {
-            let file = file.map_err(StoreError::io("list", &self.folder))?;
-            let name = file.file_name();
-            let is_unnamed = name
-                .to_str()
-                .is_some_and(|name| is_body(name) && !named.contains(name));
-            if !is_unnamed || file.file_type().is_ok_and(|kind| kind.is_dir()) {
+        for path in entries(&self.folder).map_err(StoreError::io("list", &self.folder))? {
+            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            let is_folder = || path.symlink_metadata().is_ok_and(|found| found.is_dir());
+            if !is_body(name) || named.contains(name) || is_folder() {
                 continue;
             }
-            if name.to_str().is_some_and(|name| is_damaged(&file.path(), name)) {
+            if is_damaged(&path, name) {
                 let why = Unreadable::Damaged("its content does not match its name".to_owned());
                 // If the file cannot be renamed, it stays. `set_aside` logs that.
-                drop(set_aside::set_aside(&file.path(), &why));
+                drop(set_aside::set_aside(&path, &why));
                 continue;
             }
-            fs::remove_file(file.path()).map_err(StoreError::io("remove", &file.path()))?;
+            fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
             removed += 1;
         }
         Ok(removed)
@@ -180,10 +173,9 @@ pub(super) fn rename_durably(from: &Path, to: &Path) -> Result<(), StoreError> {
 
 /// Removes a file durably, if it exists.
 pub(super) fn remove_durably(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_file(path) {
-        Ok(()) => sync_folder_of(path),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(StoreError::io("remove", path)(error)),
+    match none_if_absent(fs::remove_file(path)).map_err(StoreError::io("remove", path))? {
+        Some(()) => sync_folder_of(path),
+        None => Ok(()),
     }
 }
 

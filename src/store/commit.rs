@@ -22,14 +22,13 @@ use super::apply::{self, AppliedState, JournalChange, LineageValue, RequestKey, 
 use super::body::Bodies;
 use super::compact;
 use super::error::StoreError;
-use super::journal::{self, BadRegion, Journal, JournalCheck};
+use super::journal::{self, BadRegion, JournalCheck};
 use super::keyspace::{Keyspace, PAGE_ENTRIES, TreeId, WriteBatch};
-use super::open::{self, StorePaths};
+use super::open::{self, StoreFiles, StorePaths};
 use super::packed;
 use super::record::{Change, RECORD_VERSION, RequestRecord, Sequence};
 use super::request_memory::{MinimumClock, expired_requests};
 use super::shared::Shared;
-use super::trust::TrustFile;
 use super::value::StoredValue;
 use crate::files::set_aside;
 
@@ -90,11 +89,8 @@ pub struct JournalDamage {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     /// `None` for a store in memory.
-    journal: Option<Journal>,
-    trust: Option<TrustFile>,
+    files: Option<StoreFiles>,
     applied: AppliedState,
-    /// `None` for a store in memory.
-    paths: Option<StorePaths>,
     /// Why the trees must not be used: a batch failed in them and they could not be replaced yet.
     unusable_trees: Option<StoreError>,
     /// Set after trees in memory have replaced a failed database.
@@ -154,19 +150,11 @@ impl<'a> Group<'a> {
 type CommitReply = oneshot::Sender<Result<Sequence, StoreError>>;
 
 impl Writer {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        journal: Option<Journal>,
-        trust: Option<TrustFile>,
-        applied: AppliedState,
-        paths: Option<StorePaths>,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, files: Option<StoreFiles>, applied: AppliedState) -> Self {
         Self {
             shared,
-            journal,
-            trust,
+            files,
             applied,
-            paths,
             unusable_trees: None,
             fallback: None,
             erases: false,
@@ -176,8 +164,8 @@ impl Writer {
     /// Runs the thread until a shutdown, or until all senders are dropped.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Job>, now: Option<Timestamp>) {
         // Do this here so that the start need not wait for it. If it fails, a commit tries again.
-        if let Some(trust) = &mut self.trust
-            && let Err(error) = trust.mark_open()
+        if let Some(files) = &mut self.files
+            && let Err(error) = files.trust.mark_open()
         {
             tracing::warn!(%error, "cannot mark the store as in use; the next commit retries");
         }
@@ -405,10 +393,10 @@ impl Writer {
         if lines.is_empty() {
             return database_error.map_or(Ok(full_disk_error), Err);
         }
-        if let (Some(trust), None) = (&mut self.trust, &self.fallback) {
-            trust.mark_open()?;
-        }
-        if let Some(journal) = &mut self.journal {
+        if let Some(StoreFiles { journal, trust, .. }) = &mut self.files {
+            if self.fallback.is_none() {
+                trust.mark_open()?;
+            }
             journal.append(&lines, state.position.sequence, last_line_bytes)?;
             state.position = journal.position().clone();
         }
@@ -436,8 +424,8 @@ impl Writer {
         let may_use_reserve = change.may_use_reserve;
         let entry = prepare(&self.shared, group.keyspace, &group.draft, change, next)?;
         let line = write_line(next, &entry)?;
-        if let Some(journal) = self.journal.as_mut().filter(|_| !may_use_reserve) {
-            journal.ensure_reserve(group.lines.len() + line.len())?;
+        if let Some(files) = self.files.as_mut().filter(|_| !may_use_reserve) {
+            files.journal.ensure_reserve(group.lines.len() + line.len())?;
         }
         Ok((entry, line))
     }
@@ -452,15 +440,13 @@ impl Writer {
         // sled may hold a part of the batch in memory.
         self.unusable_trees = Some(error.clone());
         self.applied = before;
-        if let Some(journal) = &mut self.journal
-            && let Err(error) = journal.undo_append(self.applied.position.clone())
-        {
-            tracing::error!(%error, "cannot remove lines that were not applied from the journal");
-        }
-        if let Some(trust) = &mut self.trust
-            && let Err(error) = trust.revoke_trust()
-        {
-            tracing::error!(%error, "cannot mark the database as untrusted");
+        if let Some(StoreFiles { journal, trust, .. }) = &mut self.files {
+            if let Err(error) = journal.undo_append(self.applied.position.clone()) {
+                tracing::error!(%error, "cannot remove lines that were not applied from the journal");
+            }
+            if let Err(error) = trust.revoke_trust() {
+                tracing::error!(%error, "cannot mark the database as untrusted");
+            }
         }
         Err(failed)
     }
@@ -478,11 +464,14 @@ impl Writer {
     /// Replaces a failed database with trees in memory, read from the journal. Until the next start rebuilds the
     /// database, all stored data is in memory.
     fn fail_over(&mut self, error: &StoreError) -> Result<(), StoreError> {
-        let (Some(journal), Some(trust), Some(paths), None) =
-            (&mut self.journal, &mut self.trust, &self.paths, &self.fallback)
-        else {
+        let (Some(files), None) = (&mut self.files, &self.fallback) else {
             return Err(error.clone());
         };
+        let StoreFiles {
+            journal,
+            trust,
+            paths,
+        } = files;
         journal.remove_leftover()?;
         let trees = Keyspace::in_memory();
         let filled = open::fill_from_journal(&paths.journal, &trees)?;
@@ -509,10 +498,14 @@ impl Writer {
     /// If the new journal cannot be put in place, nothing has changed. If it is in place but cannot be opened, the
     /// next change finds that the open file was replaced, and is refused.
     fn rewrite_journal(&mut self) -> Result<Option<JournalDamage>, StoreError> {
-        let (Some(journal), Some(trust), Some(paths)) = (&mut self.journal, &mut self.trust, &self.paths)
-        else {
+        let Some(files) = &mut self.files else {
             return Ok(None);
         };
+        let StoreFiles {
+            journal,
+            trust,
+            paths,
+        } = files;
         if let Some(error) = &self.unusable_trees {
             return Err(error.clone());
         }
@@ -558,8 +551,8 @@ impl Writer {
     fn erase_or_log(&mut self) {
         let failure = self.erase().err();
         // Turns may be running, so reserve room for their ends. The replaced journal no longer takes space.
-        if let Some(journal) = &mut self.journal {
-            journal.try_ensure_reserve();
+        if let Some(files) = &mut self.files {
+            files.journal.try_ensure_reserve();
         }
         if let Some(error) = &failure {
             tracing::error!(
@@ -576,11 +569,15 @@ impl Writer {
     /// # Errors
     /// [`StoreError::SetAsideFilesRemain`] if set-aside files remain that may be the only copy of something. The rest is erased.
     fn erase(&mut self) -> Result<(), StoreError> {
-        let (Some(journal), Some(trust), Some(paths)) = (&mut self.journal, &mut self.trust, &self.paths)
-        else {
+        let Some(files) = &mut self.files else {
             self.applied.is_to_erase = false;
             return Ok(());
         };
+        let StoreFiles {
+            journal,
+            trust,
+            paths,
+        } = files;
         if let Some(error) = &self.unusable_trees {
             return Err(error.clone());
         }
@@ -634,9 +631,9 @@ impl Writer {
         }
         self.shared.keyspace().sync()?;
         let sequence = self.applied.position.sequence;
-        self.trust
+        self.files
             .as_mut()
-            .map_or(Ok(()), |trust| trust.mark_closed(sequence))
+            .map_or(Ok(()), |files| files.trust.mark_closed(sequence))
     }
 }
 

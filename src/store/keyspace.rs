@@ -8,15 +8,15 @@
 //! is synced first, and what sled loses in a power failure is replayed from it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, mpsc};
+use std::sync::{PoisonError, RwLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -24,6 +24,7 @@ use sled::Transactional as _;
 use sled::transaction::{ConflictableTransactionError, TransactionError};
 
 use super::error::StoreError;
+use crate::files::entries;
 
 /// Cache size for sled's pages, in bytes. At the lower end of what sled allows, because pages take more memory than
 /// sled counts.
@@ -167,9 +168,11 @@ const LOG_FILE: &str = "db";
 /// The size of a segment's header in sled 0.34, in bytes.
 const HEADER_BYTES: usize = 20;
 
-/// How long to wait for sled's threads to release the file of a closed database, in milliseconds. A few milliseconds
-/// were observed.
-const RELEASE_LIMIT_MS: u64 = 2_000;
+/// How long to wait for sled's threads to release the file of a closed database. A few milliseconds were observed.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The pause between two tries.
+const RELEASE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Waits until sled's threads have released a database that this process closed. Opening it earlier fails. No other
 /// process should have it open, because the daemon holds the lock of the data folder. If one does, sled reports that
@@ -178,20 +181,14 @@ fn wait_until_free(path: &Path) {
     let file = path.join(LOG_FILE);
     // A missing file is created, and `check_readable` reports an unreadable one.
     let Ok(held) = File::open(&file) else { return };
-    if flock(&held, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK) {
-        return;
-    }
-    let (free, is_free) = mpsc::sync_channel(1);
-    let waiter = thread::Builder::new().spawn(move || {
-        let locked = flock(&held, FlockOperation::LockExclusive);
-        // Release the lock before sled takes it.
-        drop(held);
-        free.send(locked)
-    });
-    let limit = Duration::from_millis(RELEASE_LIMIT_MS);
-    match waiter.map(|_| is_free.recv_timeout(limit)) {
-        Ok(Ok(Ok(()))) => {}
-        failed => tracing::warn!(?failed, file = %file.display(), "a database file is still locked"),
+    let limit = Instant::now() + RELEASE_LIMIT;
+    // The lock is released before sled takes it, because `held` is dropped.
+    while flock(&held, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        if Instant::now() >= limit {
+            tracing::warn!(file = %file.display(), "a database file is still locked");
+            return;
+        }
+        thread::sleep(RELEASE_PAUSE);
     }
 }
 
@@ -203,15 +200,9 @@ fn wait_until_free(path: &Path) {
 /// # Errors
 /// The system's error of a file that cannot be read now.
 fn check_readable(path: &Path) -> Result<(), StoreError> {
-    let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(StoreError::io("list", path))?,
-    };
-    for entry in entries {
-        let entry = entry.map_err(StoreError::io("list", path))?;
-        let file = entry.path();
-        if entry.file_type().is_ok_and(|found| found.is_file()) {
-            let read = File::open(&file).and_then(|mut opened| match entry.file_name() == LOG_FILE {
+    for file in entries(path).map_err(StoreError::io("list", path))? {
+        if file.symlink_metadata().is_ok_and(|found| found.is_file()) {
+            let read = File::open(&file).and_then(|mut opened| match file.ends_with(LOG_FILE) {
                 true => read_headers(&opened),
                 false => io::copy(&mut opened, &mut io::sink()).map(drop),
             });
@@ -410,8 +401,8 @@ impl Keyspace {
         let Self::Sled(trees) = self else {
             return Ok(());
         };
-        let file = trees.path.join("db");
-        std::fs::File::open(&file)
+        let file = trees.path.join(LOG_FILE);
+        File::open(&file)
             .and_then(|opened| opened.sync_all())
             .map_err(StoreError::io("sync", &file))
     }

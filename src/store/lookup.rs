@@ -102,17 +102,25 @@ impl Store {
     /// If a record cannot be read.
     pub fn lost_parts(&self) -> Result<Vec<(ConversationId, Vec<LostPart>)>, StoreError> {
         let mut lost = Vec::new();
+        self.each_conversation(|key, _| {
+            // The record may have changed since, and its former bodies may have been deleted.
+            lost.extend(self.read(|view| view.lost_parts(key))?);
+            Ok(())
+        })?;
+        Ok(lost)
+    }
+
+    /// Passes the key and the value of each conversation to `each`, deleted ones too. Reads a page at a time.
+    fn each_conversation(
+        &self,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let page = |from: Bound<&[u8]>| {
             self.read(|view| view.keyspace.page(TreeId::Conversations, from, SCAN_STEP_ENTRIES))
         };
         each_page(page, |pairs| {
-            for (key, _) in pairs {
-                // The record may have changed since, and its former bodies may have been deleted.
-                lost.extend(self.read(|view| view.lost_parts(&key))?);
-            }
-            Ok(())
-        })?;
-        Ok(lost)
+            pairs.iter().try_for_each(|(key, value)| each(key, value))
+        })
     }
 
     /// Finds the conversation with this name: its id, a prefix of its id, or an upstream id that it ever had.
@@ -251,21 +259,14 @@ impl Store {
             deleted_at: Option<IgnoredAny>,
         }
         let mut branches = Vec::new();
-        let page = |from: Bound<&[u8]>| {
-            self.read(|view| view.keyspace.page(TreeId::Conversations, from, SCAN_STEP_ENTRIES))
-        };
-        each_page(page, |pairs| {
-            for (key, bytes) in &pairs {
-                let header: Header = StoredValue::stored_header("conversation", bytes)?;
-                if let (Some(parent), None, Ok(id)) =
-                    (header.parent, header.deleted_at, key.as_slice().try_into())
-                {
-                    branches.push(ConversationBranch {
-                        id: ConversationId::from_bytes(id),
-                        parent: parent.conversation_id,
-                        created_order: header.created_order,
-                    });
-                }
+        self.each_conversation(|key, bytes| {
+            let header: Header = StoredValue::stored_header("conversation", bytes)?;
+            if let (Some(parent), None, Ok(id)) = (header.parent, header.deleted_at, key.try_into()) {
+                branches.push(ConversationBranch {
+                    id: ConversationId::from_bytes(id),
+                    parent: parent.conversation_id,
+                    created_order: header.created_order,
+                });
             }
             Ok(())
         })?;

@@ -58,12 +58,11 @@ pub use value::VALUE_LIMIT_BYTES;
 use apply::AppliedState;
 use body::Bodies;
 use commit::{Job, Writer};
-use journal::{Journal, JournalCheck, Position};
+use journal::{JournalCheck, Position};
 use keyspace::Keyspace;
-use open::StorePaths;
+use open::{StoreFiles, StorePaths};
 use request_memory::MinimumClock;
 use shared::Shared;
-use trust::TrustFile;
 
 /// How many conversations [`Store::recent`] reads at once: a bit more than a client shows on the first page of its list.
 const RECENT_PAGE: usize = 64;
@@ -114,8 +113,6 @@ pub struct StoreStatus {
     pub conversations: u64,
     /// The length of the journal.
     pub journal_bytes: u64,
-    /// The approximate length of the journal after a compaction.
-    pub live_bytes: u64,
     /// Whether the store is only in memory.
     pub is_ephemeral: bool,
     /// Why the last commit failed, if it did.
@@ -147,7 +144,7 @@ impl Store {
         let mut store = Self::start(
             opened.keyspace,
             Some(opened.bodies),
-            Some((opened.journal, opened.trust, opened.paths)),
+            Some(opened.files),
             opened.applied,
             options,
         )?;
@@ -205,27 +202,26 @@ impl Store {
         closed
     }
 
-    /// Iterates over conversations by the time of their last change, newest first, without deleted ones. Starts after
-    /// the cursor, if given.
+    /// Iterates over conversations by the time of their last change, newest first, without deleted ones.
     ///
     /// A conversation that changes during the iteration moves to the front and is not visited again. For a record
     /// whose chain is lost, it returns an error and then continues.
-    pub fn recent(
-        &self,
-        after: Option<RecentCursor>,
-    ) -> impl Iterator<Item = Result<(RecentCursor, ConversationRecord), StoreError>> + use<> {
-        RecentConversations {
-            shared: Arc::clone(&self.shared),
-            after,
-            page: Vec::new().into_iter(),
-            has_ended: false,
-        }
-    }
-
-    /// Returns how many conversations exist, without deleted ones. Reads one number.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.shared.status().conversations
+    pub fn recent(&self) -> impl Iterator<Item = Result<ConversationRecord, StoreError>> + use<> {
+        let shared = Arc::clone(&self.shared);
+        let (mut page, mut after, mut has_ended) = (Vec::new().into_iter(), None, false);
+        std::iter::from_fn(move || {
+            if page.len() == 0 && !has_ended {
+                let next = shared.read(|view| view.recent_page(after, RECENT_PAGE));
+                has_ended = next.as_ref().map_or(true, |next| next.len() < RECENT_PAGE);
+                match next {
+                    Ok(next) => page = next.into_iter(),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            let (cursor, salvaged) = page.next()?;
+            after = Some(cursor);
+            Some(SalvagedRecord::into_record(salvaged))
+        })
     }
 
     /// Returns the statistics as of the last commit.
@@ -290,17 +286,13 @@ impl Store {
     fn start(
         keyspace: Keyspace,
         bodies: Option<Bodies>,
-        durable: Option<(Journal, TrustFile, StorePaths)>,
+        files: Option<StoreFiles>,
         applied: AppliedState,
         options: StoreOptions,
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(keyspace, bodies, &applied));
-        let place = durable.as_ref().map(|(_, _, paths)| Arc::from(&*paths.journal));
-        let (journal, trust, paths) = match durable {
-            Some((journal, trust, paths)) => (Some(journal), Some(trust), Some(paths)),
-            None => (None, None, None),
-        };
-        let writer = Writer::new(Arc::clone(&shared), journal, trust, applied, paths);
+        let journal = files.as_ref().map(|files| Arc::from(&*files.paths.journal));
+        let writer = Writer::new(Arc::clone(&shared), files, applied);
         // Senders are callers of `commit`; the only receiver is the thread.
         let (queue, jobs) = mpsc::channel(COMMIT_QUEUE_LIMIT);
         let thread = std::thread::Builder::new()
@@ -313,7 +305,7 @@ impl Store {
                 queue: Some(queue),
                 thread: Mutex::new(Some(thread)),
             }),
-            journal: place,
+            journal,
             open_report: Arc::default(),
         })
     }
@@ -357,36 +349,6 @@ impl Drop for WriterThread {
     fn drop(&mut self) {
         self.queue = None;
         self.join();
-    }
-}
-
-/// See [`Store::recent`].
-struct RecentConversations {
-    shared: Arc<Shared>,
-    after: Option<RecentCursor>,
-    page: std::vec::IntoIter<(RecentCursor, SalvagedRecord)>,
-    has_ended: bool,
-}
-
-impl Iterator for RecentConversations {
-    type Item = Result<(RecentCursor, ConversationRecord), StoreError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.page.len() == 0 && !self.has_ended {
-            match self.shared.read(|view| view.recent_page(self.after, RECENT_PAGE)) {
-                Ok(page) => {
-                    self.has_ended = page.len() < RECENT_PAGE;
-                    self.page = page.into_iter();
-                }
-                Err(error) => {
-                    self.has_ended = true;
-                    return Some(Err(error));
-                }
-            }
-        }
-        let (cursor, salvaged) = self.page.next()?;
-        self.after = Some(cursor);
-        Some(salvaged.into_record().map(|record| (cursor, record)))
     }
 }
 

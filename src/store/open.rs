@@ -34,7 +34,7 @@ use super::journal::{self, Journal, Position, UnreadableEnd};
 use super::keyspace::{Keyspace, WriteBatch};
 use super::salvage;
 use super::trust::TrustFile;
-use crate::files::durable;
+use crate::files::{durable, entries, none_if_absent};
 use crate::paths::names;
 
 pub use report::{OpenReport, RebuildReason};
@@ -73,11 +73,16 @@ const UNREADABLE_REPORT: &str = "store.report.set-aside";
 pub(super) struct OpenedStore {
     pub(super) keyspace: Keyspace,
     pub(super) bodies: Bodies,
+    pub(super) files: StoreFiles,
+    pub(super) applied: AppliedState,
+    pub(super) report: OpenReport,
+}
+
+/// The files of an open store that the committing thread writes.
+pub(super) struct StoreFiles {
     pub(super) journal: Journal,
     pub(super) trust: TrustFile,
-    pub(super) applied: AppliedState,
     pub(super) paths: StorePaths,
-    pub(super) report: OpenReport,
 }
 
 /// Paths of a store's files.
@@ -134,7 +139,7 @@ fn open_with(
     let closed_at = trust.closed_at()?;
     report.was_closed_cleanly = closed_at.is_some();
     if !file.exists && !exists(&paths.database)? {
-        if existed_before || trust.exists()? || has_leftovers(folder, &paths)? {
+        if existed_before || exists(&paths.trust)? || has_leftovers(folder, &paths)? {
             set_aside(&paths.bodies, UNREFERENCED_BODIES)?;
         } else {
             journal::create(&paths.journal)?;
@@ -189,8 +194,6 @@ fn open_with(
         // Do this after all steps that may fail for lack of disk space.
         if replayed.is_damaged || copies_end {
             report.journal_copy = Some(copy_aside(&paths.journal, DAMAGED_JOURNAL)?);
-        }
-        if replayed.is_damaged || copies_end {
             report::write(&paths.report, &report)?;
         }
         let (mut journal, compacted, named) = written.put_in_place()?;
@@ -213,22 +216,20 @@ fn open_with(
     Ok(OpenedStore {
         keyspace,
         bodies,
-        journal,
-        trust,
+        files: StoreFiles {
+            journal,
+            trust,
+            paths,
+        },
         applied: mark,
-        paths,
         report,
     })
 }
 
 /// Whether other files of a store exist although its journal and database are missing.
 fn has_leftovers(folder: &Path, paths: &StorePaths) -> Result<bool, StoreError> {
-    let has_bodies = match fs::read_dir(&paths.bodies) {
-        Ok(mut bodies) => bodies.next().is_some(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-        Err(error) => return Err(StoreError::io("list", &paths.bodies)(error)),
-    };
-    Ok(has_bodies || exists(&paths.report)? || !set_aside_in(folder)?.is_empty())
+    let bodies = entries(&paths.bodies).map_err(StoreError::io("list", &paths.bodies))?;
+    Ok(!bodies.is_empty() || exists(&paths.report)? || !set_aside_in(folder)?.is_empty())
 }
 
 /// Builds a database from the records of the old one (if the journal lost changes) and from the lines of the journal.
@@ -504,12 +505,8 @@ pub(super) fn remove_unfinished(paths: &StorePaths) -> Result<(), StoreError> {
 
 /// Removes a folder and its content, if it exists.
 fn remove_folder(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(StoreError::io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
+    let removed = none_if_absent(fs::remove_dir_all(path));
+    removed.map(drop).map_err(StoreError::io("remove", path))
 }
 
 #[cfg(test)]

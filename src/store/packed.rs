@@ -206,14 +206,6 @@ fn encode(entries: &[KeyValue]) -> Vec<u8> {
     chunk
 }
 
-/// Iterates over the entries of a chunk, up to the first damaged one.
-pub(super) fn entries(
-    tree_id: TreeId,
-    chunk: &[u8],
-) -> impl Iterator<Item = Result<(&[u8], &[u8]), StoreError>> {
-    Entries::new(tree_id, chunk)
-}
-
 fn decode(tree_id: TreeId, chunk: &[u8]) -> Result<Vec<KeyValue>, StoreError> {
     Entries::new(tree_id, chunk)
         .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())))
@@ -221,13 +213,13 @@ fn decode(tree_id: TreeId, chunk: &[u8]) -> Result<Vec<KeyValue>, StoreError> {
 }
 
 /// An iterator over the entries of a chunk. Ends at the first damaged one.
-struct Entries<'a> {
+pub(super) struct Entries<'a> {
     tree_id: TreeId,
     rest: &'a [u8],
 }
 
 impl<'a> Entries<'a> {
-    fn new(space: TreeId, chunk: &'a [u8]) -> Self {
+    pub(super) fn new(space: TreeId, chunk: &'a [u8]) -> Self {
         Self {
             tree_id: space,
             rest: chunk,

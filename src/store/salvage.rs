@@ -34,7 +34,7 @@ pub(super) fn read(
                     continue;
                 }
                 let mut is_cut = false;
-                for found in packed::entries(tree_id, &value) {
+                for found in packed::Entries::new(tree_id, &value) {
                     match found {
                         Ok((key, value)) => add(key, value),
                         Err(_) => is_cut = true,

@@ -68,7 +68,6 @@ impl Shared {
             sequence: Sequence(state.position.sequence),
             conversations: state.conversations,
             journal_bytes: state.position.end_offset,
-            live_bytes: state.live_bytes,
             is_ephemeral: self.bodies.is_none(),
             failure,
             database_failure: status.database_failure.take(),

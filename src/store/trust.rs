@@ -7,11 +7,11 @@
 //! database is trusted.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use super::body::{remove_durably, write_durably};
 use super::error::StoreError;
+use crate::files::none_if_absent;
 
 const CLOSED: &str = "closed";
 
@@ -50,12 +50,9 @@ impl TrustFile {
     }
 
     fn content(&self) -> Result<Option<String>, StoreError> {
-        match fs::read(&self.path) {
-            // Invalid text matches no boot.
-            Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io("read", &self.path)(error)),
-        }
+        let text = none_if_absent(fs::read(&self.path)).map_err(StoreError::io("read", &self.path))?;
+        // Invalid text matches no boot.
+        Ok(text.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Records durably that the database is in use, unless already done. Called before the first batch is applied.
@@ -74,13 +71,6 @@ impl TrustFile {
             self.mark_open()?;
         }
         Ok(())
-    }
-
-    /// Whether the file exists, which means that there was a store.
-    pub(super) fn exists(&self) -> Result<bool, StoreError> {
-        self.path
-            .try_exists()
-            .map_err(StoreError::io("look for", &self.path))
     }
 
     /// Records durably that the database was synced and is no longer in use.

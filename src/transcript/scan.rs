@@ -20,7 +20,8 @@ pub(crate) use filter::Filter;
 pub(super) use filter::{BEGINNING_BYTES, ID_LIMIT_BYTES};
 pub(super) use lines::{LinePosition, PrunedLine, PrunedLines};
 use strict::StringValidator;
-use strings::{StringEnd, plain_length_with_escapes, special, trim_cut};
+pub(crate) use strings::special;
+use strings::{StringEnd, plain_length_with_escapes, trim_cut};
 
 /// The maximum number of elements of an array that are copied.
 pub(super) use super::fields::INNER_LIMIT as ELEMENTS_LIMIT;

@@ -9,7 +9,7 @@ use crate::transcript::scan::{Filter, Grammar, PruneTable, Pruner, Scanned};
 
 /// The longest id, method or session id that is stored, in bytes as written without quotes. Ids are numbers or UUIDs, so
 /// this program never sends a longer one.
-pub const MAX_ID_BYTES: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
 const ID: Filter = Filter::whole(MAX_ID_BYTES);
 

@@ -1,17 +1,16 @@
 //! The scanner: one pass over a line that checks its JSON and records the positions of the wanted values.
 //!
-//! Pure. It allocates only for escaped keys and strings. It checks the whole line, because the line is written into
+//! Pure. It allocates only for escaped keys. It checks the whole line, because the line is written into
 //! other JSON documents unchanged.
 
+use std::borrow::Cow;
+
 use super::{EnvelopeKind, EnvelopeSpans, Malformed, Span, decode_string};
+use crate::transcript::scan::special;
 
 /// The deepest nesting that is accepted. Agents nest a few levels; a deeper line is an attack or an accident, and
 /// would harm clients that parse recursively.
 pub const MAX_DEPTH: usize = 512;
-
-const WORD_BITS: usize = 64;
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// Scans one line.
 pub(super) fn scan(text: &str) -> Result<EnvelopeSpans, Malformed> {
@@ -37,6 +36,7 @@ fn scan_members(text: &str, parts: &mut EnvelopeSpans) -> Result<(), Malformed> 
         text,
         bytes: text.as_bytes(),
         at: 0,
+        depth: 0,
     };
     scanner.skip_space();
     if scanner.peek() != Some(b'{') {
@@ -45,15 +45,15 @@ fn scan_members(text: &str, parts: &mut EnvelopeSpans) -> Result<(), Malformed> 
         return Err(Malformed::NotAnObject);
     }
     scanner.members(|scanner, key| {
-        match scanner.name_of(key) {
-            KnownKey::Id => parts.id = scanner.value()?,
-            KnownKey::Method => parts.method = scanner.value()?,
-            KnownKey::Params => parts.params = scan_params(scanner, parts)?,
-            KnownKey::Result => {
+        match &*name(key) {
+            "id" => parts.id = scanner.value()?,
+            "method" => parts.method = scanner.value()?,
+            "params" => parts.params = scan_params(scanner, parts)?,
+            "result" => {
                 parts.has_outcome = true;
                 parts.result = scan_result(scanner, parts)?;
             }
-            KnownKey::Error => {
+            "error" => {
                 parts.has_outcome = true;
                 parts.error = scanner.value()?;
             }
@@ -70,14 +70,14 @@ fn scan_params(scanner: &mut Scanner<'_>, parts: &mut EnvelopeSpans) -> Result<S
     (parts.update, parts.update_kind) = Default::default();
     parts.has_other_params = false;
     scanner.object_or_value(|scanner, key| {
-        match scanner.name_of(key) {
-            KnownKey::SessionId => parts.session_id = scanner.string_value()?,
-            KnownKey::RequestId => parts.request_id = scanner.value()?,
-            KnownKey::Update => {
+        match &*name(key) {
+            "sessionId" => parts.session_id = scanner.string_value()?,
+            "requestId" => parts.request_id = scanner.value()?,
+            "update" => {
                 parts.update_kind = Span::default();
                 parts.update = scanner.object_or_value(|scanner, key| {
-                    match scanner.name_of(key) {
-                        KnownKey::SessionUpdate => parts.update_kind = scanner.string_value()?,
+                    match &*name(key) {
+                        "sessionUpdate" => parts.update_kind = scanner.string_value()?,
                         _ => scanner.skip_value()?,
                     }
                     Ok(())
@@ -95,8 +95,8 @@ fn scan_params(scanner: &mut Scanner<'_>, parts: &mut EnvelopeSpans) -> Result<S
 fn scan_result(scanner: &mut Scanner<'_>, parts: &mut EnvelopeSpans) -> Result<Span, Malformed> {
     parts.result_session_id = Span::default();
     scanner.object_or_value(|scanner, key| {
-        match scanner.name_of(key) {
-            KnownKey::SessionId => parts.result_session_id = scanner.string_value()?,
+        match &*name(key) {
+            "sessionId" => parts.result_session_id = scanner.string_value()?,
             _ => scanner.skip_value()?,
         }
         Ok(())
@@ -124,82 +124,15 @@ fn kind_of(text: &str, parts: &EnvelopeSpans) -> Result<EnvelopeKind, Malformed>
     }
 }
 
-/// The keys that the scanner knows.
-enum KnownKey {
-    Id,
-    Method,
-    Params,
-    Result,
-    Error,
-    SessionId,
-    RequestId,
-    Update,
-    SessionUpdate,
-    Other,
-}
-
-impl KnownKey {
-    fn of(key: &[u8]) -> Self {
-        match key {
-            b"id" => Self::Id,
-            b"method" => Self::Method,
-            b"params" => Self::Params,
-            b"result" => Self::Result,
-            b"error" => Self::Error,
-            b"sessionId" => Self::SessionId,
-            b"requestId" => Self::RequestId,
-            b"update" => Self::Update,
-            b"sessionUpdate" => Self::SessionUpdate,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// A member's key: its range including the quotes, and whether it contains escapes.
-#[derive(Clone, Copy)]
-struct KeySpan {
-    start: usize,
-    end: usize,
-    escaped: bool,
-}
-
-/// The open containers, one bit each: set for an object, clear for an array.
-struct Nesting {
-    depth: usize,
-    objects: [u64; MAX_DEPTH / WORD_BITS],
-}
-
-impl Nesting {
-    fn push(&mut self, is_object: bool) -> Result<(), Malformed> {
-        let bit = 1_u64 << (self.depth % WORD_BITS);
-        let word = self
-            .objects
-            .get_mut(self.depth / WORD_BITS)
-            .ok_or(Malformed::TooDeep)?;
-        if is_object {
-            *word |= bit;
-        } else {
-            *word &= !bit;
-        }
-        self.depth += 1;
-        Ok(())
-    }
-
-    /// Whether the innermost open container is an object. `None` if all are closed.
-    fn innermost(&self) -> Option<bool> {
-        let index = self.depth.checked_sub(1)?;
-        let word = self.objects.get(index / WORD_BITS)?;
-        Some(word & (1 << (index % WORD_BITS)) != 0)
-    }
-}
-
 struct Scanner<'text> {
     text: &'text str,
     bytes: &'text [u8],
     at: usize,
+    /// How many objects and arrays are open whose content is skipped.
+    depth: usize,
 }
 
-impl Scanner<'_> {
+impl<'text> Scanner<'text> {
     #[inline]
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
@@ -233,14 +166,6 @@ impl Scanner<'_> {
         }
     }
 
-    fn name_of(&self, key: KeySpan) -> KnownKey {
-        if key.escaped {
-            let decoded = self.text.get(key.start..key.end).and_then(decode_string);
-            return decoded.map_or(KnownKey::Other, |name| KnownKey::of(name.as_bytes()));
-        }
-        KnownKey::of(self.bytes.get(key.start + 1..key.end - 1).unwrap_or_default())
-    }
-
     /// Scans any value and returns its range.
     fn value(&mut self) -> Result<Span, Malformed> {
         self.skip_space();
@@ -259,7 +184,7 @@ impl Scanner<'_> {
     /// Scans any value. Visits its members if it is an object.
     fn object_or_value(
         &mut self,
-        visit: impl FnMut(&mut Self, KeySpan) -> Result<(), Malformed>,
+        visit: impl FnMut(&mut Self, &'text str) -> Result<(), Malformed>,
     ) -> Result<Span, Malformed> {
         self.skip_space();
         let start = self.at;
@@ -271,24 +196,35 @@ impl Scanner<'_> {
         Ok(self.span_from(start))
     }
 
-    /// Visits the members of the object that starts here. The visitor must scan each value.
+    /// Visits the members of the object that starts here. The visitor gets the key with its quotes, and must scan each value.
     fn members(
         &mut self,
-        mut visit: impl FnMut(&mut Self, KeySpan) -> Result<(), Malformed>,
+        mut visit: impl FnMut(&mut Self, &'text str) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        self.entries(b'}', |scanner| {
+            let key = scanner.key()?;
+            visit(scanner, key)
+        })
+    }
+
+    /// Visits the entries of the object or array that starts here. The visitor must scan each.
+    fn entries(
+        &mut self,
+        closing: u8,
+        mut visit: impl FnMut(&mut Self) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         self.at += 1;
         self.skip_space();
-        if self.peek() == Some(b'}') {
+        if self.peek() == Some(closing) {
             self.at += 1;
             return Ok(());
         }
         loop {
-            let key = self.key()?;
-            visit(self, key)?;
+            visit(self)?;
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
-                Some(b'}') => {
+                Some(byte) if byte == closing => {
                     self.at += 1;
                     return Ok(());
                 }
@@ -297,20 +233,15 @@ impl Scanner<'_> {
         }
     }
 
-    /// Scans a key and its colon.
-    fn key(&mut self) -> Result<KeySpan, Malformed> {
+    /// Scans a key and its colon. Returns the key with its quotes.
+    fn key(&mut self) -> Result<&'text str, Malformed> {
         self.skip_space();
         if self.peek() != Some(b'"') {
             return self.syntax_error();
         }
         let start = self.at;
-        self.at += 1;
-        let escaped = self.skip_string()?;
-        let key = KeySpan {
-            start,
-            end: self.at,
-            escaped,
-        };
+        self.skip_string()?;
+        let key = self.text.get(start..self.at).unwrap_or_default();
         self.skip_space();
         if self.peek() != Some(b':') {
             return self.syntax_error();
@@ -319,87 +250,42 @@ impl Scanner<'_> {
         Ok(key)
     }
 
-    /// Skips one value of any kind and depth, without recursion.
+    /// Skips one value of any kind. Recursion is limited by [`MAX_DEPTH`].
     fn skip_value(&mut self) -> Result<(), Malformed> {
-        let mut nesting = Nesting {
-            depth: 0,
-            objects: [0; MAX_DEPTH / WORD_BITS],
-        };
-        loop {
-            self.skip_space();
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    self.skip_string()?;
+        self.skip_space();
+        match self.peek() {
+            Some(b'"') => self.skip_string(),
+            Some(open @ (b'{' | b'[')) => {
+                self.depth += 1;
+                if self.depth > MAX_DEPTH {
+                    return Err(Malformed::TooDeep);
                 }
-                Some(open @ (b'{' | b'[')) => {
-                    let is_object = open == b'{';
-                    self.at += 1;
-                    self.skip_space();
-                    if self.peek() == Some(if is_object { b'}' } else { b']' }) {
-                        self.at += 1;
-                    } else {
-                        nesting.push(is_object)?;
-                        if is_object {
-                            self.key()?;
-                        }
-                        continue;
-                    }
+                match open {
+                    b'{' => self.members(|scanner, _| scanner.skip_value())?,
+                    _ => self.entries(b']', Self::skip_value)?,
                 }
-                Some(b'-' | b'0'..=b'9') => self.skip_number()?,
-                Some(b't') => self.skip_word(b"true")?,
-                Some(b'f') => self.skip_word(b"false")?,
-                Some(b'n') => self.skip_word(b"null")?,
-                _ => return self.syntax_error(),
+                self.depth -= 1;
+                Ok(())
             }
-            loop {
-                let Some(in_object) = nesting.innermost() else {
-                    return Ok(());
-                };
-                self.skip_space();
-                match (self.peek(), in_object) {
-                    (Some(b','), true) => {
-                        self.at += 1;
-                        self.key()?;
-                        break;
-                    }
-                    (Some(b','), false) => {
-                        self.at += 1;
-                        break;
-                    }
-                    (Some(b'}'), true) | (Some(b']'), false) => {
-                        self.at += 1;
-                        nesting.depth -= 1;
-                    }
-                    _ => return self.syntax_error(),
-                }
-            }
+            Some(b'-' | b'0'..=b'9') => self.skip_number(),
+            Some(b't') => self.skip_word(b"true"),
+            Some(b'f') => self.skip_word(b"false"),
+            Some(b'n') => self.skip_word(b"null"),
+            _ => self.syntax_error(),
         }
     }
 
-    /// Skips the rest of a string after its opening quote. Returns whether it contains an escape.
-    fn skip_string(&mut self) -> Result<bool, Malformed> {
-        let mut escaped = false;
+    fn skip_string(&mut self) -> Result<(), Malformed> {
+        self.at += 1;
         loop {
-            while let Some(chunk) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
-                let special = special_bytes(u64::from_le_bytes(*chunk));
-                if special != 0 {
-                    self.at += (special.trailing_zeros() / 8) as usize;
-                    break;
-                }
-                self.at += 8;
-            }
+            self.at += special(self.bytes.get(self.at..).unwrap_or_default());
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(escaped);
+                    return Ok(());
                 }
-                Some(b'\\') => {
-                    escaped = true;
-                    self.skip_escape()?;
-                }
-                Some(0..0x20) | None => return self.syntax_error(),
-                Some(_) => self.at += 1,
+                Some(b'\\') => self.skip_escape()?,
+                _ => return self.syntax_error(),
             }
         }
     }
@@ -474,14 +360,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Sets the high bit of each of the eight bytes that ends a run of plain text: a quote, a backslash or a control
-/// character. The lowest set bit is exact; higher ones may be wrong, because the subtraction borrows.
-#[inline]
-fn special_bytes(word: u64) -> u64 {
-    let quotes = word ^ (ONES * b'"' as u64);
-    let backslashes = word ^ (ONES * b'\\' as u64);
-    let found = (quotes.wrapping_sub(ONES) & !quotes)
-        | (backslashes.wrapping_sub(ONES) & !backslashes)
-        | (word.wrapping_sub(ONES * 0x20) & !word);
-    found & HIGH_BITS
+/// Returns a key without its quotes. Empty if it contains half of a surrogate pair.
+fn name(key: &str) -> Cow<'_, str> {
+    decode_string(key).unwrap_or_default()
 }

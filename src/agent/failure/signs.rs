@@ -10,28 +10,29 @@ use crate::agent::kinds::RAW_EVENT_METHOD;
 /// full disk. The text of a limit has fewer than 300.
 const TEXT_LIMIT_BYTES: usize = 4096;
 
-/// An event that refused requests because of a limit. Not a failure in itself: turns succeed after a refused side request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rejection {
-    /// When the limit resets.
-    pub resets_at: Option<Timestamp>,
-}
-
 /// Evidence of a failure from one turn. Create a new one for each turn: other turns and conversations must not affect
 /// its classification.
 #[derive(Debug, Clone, Default)]
 pub struct FailureSigns {
-    last_rejection: Option<Rejection>,
-    is_thread_broken: bool,
-    codex_retry: Option<CodexRetry>,
-    last_notice: Option<String>,
+    /// When the limit resets because of which an event of this turn last refused requests. Not a failure in itself: turns
+    /// succeed after a refused side request. A later `allowed` does not cancel it, because the agent's side requests (titles,
+    /// summaries) are in the same stream.
+    pub(super) resets_at: Option<Timestamp>,
+    /// Whether Codex reported that the thread is broken.
+    pub(super) is_thread_broken: bool,
+    /// The last retried error, whether or not Codex recovered.
+    pub(super) codex_retry: Option<CodexRetry>,
+    /// The last text outside any message. Codex reports failures in this way.
+    pub(super) last_notice: Option<String>,
 }
 
 /// An error that Codex reported and retried.
 #[derive(Debug, Clone)]
 pub(super) struct CodexRetry {
-    info: Option<Value>,
-    details: Option<String>,
+    /// `codexErrorInfo`.
+    pub(super) info: Option<Value>,
+    /// The error's text. The message only has the number of the retry.
+    pub(super) details: Option<String>,
 }
 
 impl CodexRetry {
@@ -46,16 +47,6 @@ impl CodexRetry {
                 .and_then(Value::as_str)
                 .map(|text| bounded(text).to_owned()),
         }
-    }
-
-    /// `codexErrorInfo`.
-    pub(super) fn info(&self) -> Option<&Value> {
-        self.info.as_ref()
-    }
-
-    /// Returns the error's text. The message only has the number of the retry.
-    pub(super) fn details(&self) -> Option<&str> {
-        self.details.as_deref()
     }
 }
 
@@ -79,27 +70,6 @@ impl FailureSigns {
             }
             _ => {}
         }
-    }
-
-    /// Returns the last event of this turn that refused requests. A later `allowed` does not cancel it, because the
-    /// agent's side requests (titles, summaries) are in the same stream.
-    pub fn rejected(&self) -> Option<&Rejection> {
-        self.last_rejection.as_ref()
-    }
-
-    /// Whether Codex reported in this turn that the thread is broken.
-    pub fn thread_broke(&self) -> bool {
-        self.is_thread_broken
-    }
-
-    /// Returns the last retried error of this turn, whether or not Codex recovered.
-    pub(super) fn codex_retry(&self) -> Option<&CodexRetry> {
-        self.codex_retry.as_ref()
-    }
-
-    /// Returns the last text outside any message. Codex reports failures in this way.
-    pub(super) fn last_notice(&self) -> Option<&str> {
-        self.last_notice.as_deref()
     }
 
     fn observe_update(&mut self, update: &Value) {
@@ -133,9 +103,7 @@ impl FailureSigns {
             && info.get("status").and_then(Value::as_str) == Some("rejected")
         {
             let resets_at = info.get("resetsAt").and_then(Value::as_i64);
-            self.last_rejection = Some(Rejection {
-                resets_at: resets_at.and_then(|at| Timestamp::from_second(at).ok()),
-            });
+            self.resets_at = resets_at.and_then(|at| Timestamp::from_second(at).ok());
         }
     }
 }

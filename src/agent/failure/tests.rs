@@ -197,10 +197,10 @@ fn f24_overload_is_never_a_limit() {
 fn f21_a_limit_event_alone_is_not_a_failure() {
     for status in ["allowed", "allowed_warning", "rejected"] {
         let mut signs = FailureSigns::default();
-        let update =
-            json!({"sessionUpdate": "usage_update", "_meta": {"_claude/rateLimit": {"status": status}}});
+        let limit = json!({"status": status, "resetsAt": 1});
+        let update = json!({"sessionUpdate": "usage_update", "_meta": {"_claude/rateLimit": limit}});
         signs.observe("session/update", &json!({"update": update}));
-        assert_eq!(signs.rejected().is_some(), status == "rejected");
+        assert_eq!(signs.resets_at.is_some(), status == "rejected");
         let result = json!({"stopReason": "end_turn"});
         assert_eq!(
             failure_of_result(&CLAUDE, &Evidence::of_result(&result).with_signs(&signs), &now()),
@@ -292,9 +292,9 @@ fn a_thread_that_recovered_within_the_turn_is_not_broken() {
     };
     let mut signs = FailureSigns::default();
     signs.observe("session/update", &status("systemError"));
-    assert!(signs.thread_broke());
+    assert!(signs.is_thread_broken);
     signs.observe("session/update", &status("active"));
-    assert!(!signs.thread_broke());
+    assert!(!signs.is_thread_broken);
 }
 
 /// F26: an error that Codex retried and recovered from does not classify the end of the turn.

@@ -1,6 +1,7 @@
 use futures_util::FutureExt;
 
 use super::*;
+use crate::agent::envelope::Envelope;
 use crate::agent::message::method;
 
 impl InboxReceiver {
@@ -11,10 +12,11 @@ impl InboxReceiver {
 }
 
 fn update(text: &str) -> Line {
-    Line::parse(&format!(
+    Envelope::scan(&format!(
         r#"{{"method":"session/update","params":{{"t":"{text}"}}}}"#
     ))
     .unwrap()
+    .to_line()
 }
 
 fn push(sender: &InboxSender, text: &str) -> PushResult {
@@ -57,7 +59,7 @@ fn updates_beyond_the_count_are_counted_in_their_place() {
 
 #[test]
 fn updates_beyond_the_bytes_are_dropped_until_there_is_room() {
-    let bytes = update("1").len_bytes();
+    let bytes = update("1").text().len();
     let (sender, mut receiver) = inbox(InboxLimits {
         updates: 100,
         update_bytes: bytes * 2,

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::TOKEN_VARIABLE;
 use super::persistent_state::PersistentState;
-use super::session::{Admission, LoopbackSession, Prompt, StopKind, lock};
+use super::session::{LoopbackSession, Prompt, StopKind, cancelled_answer, lock};
 use super::sign_in::SignIn;
 use super::turn;
 use super::wire::{Output, RpcError};
@@ -27,11 +28,11 @@ pub(super) struct LoopbackAgent {
     pub(super) persistent_state: PersistentState,
     pub(super) sign_in: SignIn,
     sessions: Mutex<HashMap<String, Arc<LoopbackSession>>>,
-    workers: Mutex<usize>,
+    /// Each worker holds a clone of the sender, so that the receiver shows when the last one has ended.
+    workers: Mutex<(Sender<()>, Receiver<()>)>,
     /// How many turns have ended.
     turns: Mutex<u64>,
     turn_ended: Condvar,
-    worker_ended: Condvar,
 }
 
 impl LoopbackAgent {
@@ -42,10 +43,9 @@ impl LoopbackAgent {
             persistent_state: PersistentState::new(root.join("state")),
             sign_in: SignIn::at_start(std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from)),
             sessions: Mutex::default(),
-            workers: Mutex::default(),
+            workers: Mutex::new(channel()),
             turns: Mutex::default(),
             turn_ended: Condvar::new(),
-            worker_ended: Condvar::new(),
         }
     }
 
@@ -71,14 +71,8 @@ impl LoopbackAgent {
     /// Stops the running turn and cancels the prompts queued behind it.
     pub(super) fn stop(&self, session: &LoopbackSession, stop: StopKind) {
         for prompt in session.stop(stop) {
-            self.answer_cancelled(&prompt);
+            self.output.respond(&prompt.request_id, Ok(cancelled_answer()));
         }
-    }
-
-    /// Answers a prompt that was cancelled before it started.
-    fn answer_cancelled(&self, prompt: &Prompt) {
-        self.output
-            .respond(&prompt.request_id, Ok(json!({ "stopReason": "cancelled" })));
     }
 
     /// Returns the transcripts of a session in `cwd`. Empty for a session that is refused or was never written.
@@ -114,16 +108,30 @@ impl LoopbackAgent {
     pub(super) fn prompt(self: &Arc<Self>, session: &Arc<LoopbackSession>, prompt: Prompt) {
         let request_id = prompt.request_id.clone();
         match session.admit(prompt) {
-            Admission::Queued => {}
-            Admission::Cancelled(prompt) => self.answer_cancelled(&prompt),
-            Admission::Refused(prompt, error) => self.output.respond(&prompt.request_id, Err(error)),
-            Admission::NeedsWorker => {
-                let worker = Worker::register(self, session);
-                if let Err(error) = std::thread::Builder::new().spawn(move || worker.run()) {
+            Ok(false) => {}
+            Ok(true) => {
+                let alive = lock(&self.workers).0.clone();
+                let (agent, of_worker) = (Arc::clone(self), Arc::clone(session));
+                let work = move || {
+                    agent.run_prompts(&of_worker);
+                    drop(alive);
+                };
+                if let Err(error) = std::thread::Builder::new().spawn(work) {
                     self.close(&session.id);
                     self.output.respond(&request_id, Err(RpcError::internal(error)));
                 }
             }
+            Err(answer) => self.output.respond(&request_id, answer),
+        }
+    }
+
+    /// Runs a session's prompts until none is left.
+    fn run_prompts(&self, session: &LoopbackSession) {
+        while let Some(prompt) = session.next_prompt() {
+            let outcome = turn::run(self, session, &prompt);
+            *lock(&self.turns) += 1;
+            self.turn_ended.notify_all();
+            self.output.respond(&prompt.request_id, outcome);
         }
     }
 
@@ -152,49 +160,9 @@ impl LoopbackAgent {
         for session in sessions {
             self.stop(&session, StopKind::Close);
         }
-        let deadline = Instant::now() + grace;
-        let mut workers = lock(&self.workers);
-        while *workers > 0 {
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
-                return;
-            };
-            workers = self
-                .worker_ended
-                .wait_timeout(workers, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-    }
-}
-
-/// A thread that runs a session's prompts until none is left. Counted from its registration until it is dropped.
-struct Worker {
-    agent: Arc<LoopbackAgent>,
-    session: Arc<LoopbackSession>,
-}
-
-impl Worker {
-    fn register(agent: &Arc<LoopbackAgent>, session: &Arc<LoopbackSession>) -> Self {
-        *lock(&agent.workers) += 1;
-        Self {
-            agent: Arc::clone(agent),
-            session: Arc::clone(session),
-        }
-    }
-
-    fn run(self) {
-        while let Some(prompt) = self.session.next_prompt() {
-            let outcome = turn::run(&self.agent, &self.session, &prompt);
-            *lock(&self.agent.turns) += 1;
-            self.agent.turn_ended.notify_all();
-            self.agent.output.respond(&prompt.request_id, outcome);
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        *lock(&self.agent.workers) -= 1;
-        self.agent.worker_ended.notify_all();
+        let (own, workers) = std::mem::replace(&mut *lock(&self.workers), channel());
+        drop(own);
+        // Nothing is sent: this ends when the last worker has ended, or after the grace.
+        let _ended = workers.recv_timeout(grace);
     }
 }

@@ -19,30 +19,29 @@ use crate::transcript::locate::own_folder;
 /// The only login method. It asks for nothing.
 const AUTH_METHOD: &str = "loopback-login";
 
-/// Whether opening a session replays its history.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OpenMethod {
-    Load,
-    Resume,
-}
+/// The session that a call has opened.
+type OpenOutcome = Result<Arc<LoopbackSession>, RpcError>;
 
 /// Answers a request: at once or, for a prompt, after its turn has ended.
 pub(super) fn request(agent: &Arc<LoopbackAgent>, method: &str, id: &Value, params: &Value) {
-    let opens = matches!(
-        method,
-        "session/new" | "session/load" | "session/resume" | "session/fork"
-    );
+    let open: Option<fn(&LoopbackAgent, &Value) -> OpenOutcome> = match method {
+        "session/new" => Some(new_session),
+        "session/load" => Some(|agent, params| open_session(agent, params, true)),
+        "session/resume" => Some(|agent, params| open_session(agent, params, false)),
+        "session/fork" => Some(fork_session),
+        _ => None,
+    };
+    if let Some(open) = open {
+        let opened = match agent.sign_in.has_token() {
+            true => open(agent, params),
+            false => Err(RpcError::sign_in_needed()),
+        };
+        return answer_opening(agent, id, opened);
+    }
     let outcome = match method {
-        _ if opens && !agent.sign_in.has_token() => Err(RpcError::sign_in_needed()),
         "initialize" => return answer_initialize(agent, id),
         "authenticate" => authenticate(params),
         "logout" => Ok(json!({})),
-        "session/new" => return answer_opening(agent, id, new_session(agent, params)),
-        "session/load" => return answer_opening(agent, id, open_session(agent, params, OpenMethod::Load)),
-        "session/resume" => {
-            return answer_opening(agent, id, open_session(agent, params, OpenMethod::Resume));
-        }
-        "session/fork" => return answer_opening(agent, id, fork_session(agent, params)),
         "session/list" => listing::list(agent, params),
         "session/close" => session_id(params).map(|id| {
             agent.close(id);
@@ -118,7 +117,7 @@ fn authenticate(params: &Value) -> Result<Value, RpcError> {
 
 /// Answers a call that opens a session. The available commands follow the answer, because the client does not know
 /// the id before it.
-fn answer_opening(agent: &Arc<LoopbackAgent>, id: &Value, outcome: Result<Arc<LoopbackSession>, RpcError>) {
+fn answer_opening(agent: &LoopbackAgent, id: &Value, outcome: OpenOutcome) {
     match outcome {
         Err(error) => agent.output.respond(id, Err(error)),
         Ok(session) => {
@@ -137,16 +136,13 @@ fn answer_opening(agent: &Arc<LoopbackAgent>, id: &Value, outcome: Result<Arc<Lo
 }
 
 /// Creates a session. Nothing is written before the first prompt.
-fn new_session(agent: &LoopbackAgent, params: &Value) -> Result<Arc<LoopbackSession>, RpcError> {
+fn new_session(agent: &LoopbackAgent, params: &Value) -> OpenOutcome {
     let settings = Settings::from_params(working_directory(params)?, params);
     Ok(agent.insert(LoopbackSession::new(&Uuid::new_v4().to_string(), settings, false)))
 }
 
-fn open_session(
-    agent: &LoopbackAgent,
-    params: &Value,
-    opening: OpenMethod,
-) -> Result<Arc<LoopbackSession>, RpcError> {
+/// Opens an existing session, and replays its history if the client asks for that.
+fn open_session(agent: &LoopbackAgent, params: &Value, replays: bool) -> OpenOutcome {
     let id = session_id(params)?;
     let cwd = working_directory(params)?;
     let transcript = history(agent, id, &cwd)?;
@@ -154,7 +150,7 @@ fn open_session(
     if transcript.is_none() && (live.is_none() || agent.persistent_state.is_refused(id)) {
         return Err(RpcError::session_not_found(id));
     }
-    if let (Some(path), OpenMethod::Load) = (&transcript, opening) {
+    if let Some(path) = transcript.as_ref().filter(|_| replays) {
         replay::replay(&agent.output, id, path).map_err(RpcError::internal)?;
     }
     let written = transcript.is_some();
@@ -192,7 +188,7 @@ fn history(agent: &LoopbackAgent, id: &str, cwd: &Path) -> Result<Option<PathBuf
     Ok(paths.first().filter(|first| is_taken(first)).cloned())
 }
 
-fn fork_session(agent: &LoopbackAgent, params: &Value) -> Result<Arc<LoopbackSession>, RpcError> {
+fn fork_session(agent: &LoopbackAgent, params: &Value) -> OpenOutcome {
     let id = session_id(params)?;
     let cwd = working_directory(params)?;
     let source = history(agent, id, &cwd)?.ok_or_else(|| RpcError::session_not_found(id))?;

@@ -96,19 +96,6 @@ pub(super) struct LoopbackSession {
     changed: Condvar,
 }
 
-/// The result of submitting a prompt.
-#[derive(Debug)]
-pub(super) enum Admission {
-    /// Queued for the session's worker.
-    Queued,
-    /// There is no worker: the caller must start one.
-    NeedsWorker,
-    /// Cancelled, like prompts that are queued when their session is stopped.
-    Cancelled(Prompt),
-    /// Not accepted.
-    Refused(Prompt, RpcError),
-}
-
 impl LoopbackSession {
     pub(super) fn new(id: &str, settings: Settings, written: bool) -> Self {
         Self {
@@ -132,24 +119,21 @@ impl LoopbackSession {
         lock(&self.state)
     }
 
-    /// Submits a prompt.
-    pub(super) fn admit(&self, prompt: Prompt) -> Admission {
+    /// Queues a prompt for the session's worker. Returns whether there is none, so that the caller must start one. The error is
+    /// the answer to a prompt that was not queued.
+    pub(super) fn admit(&self, prompt: Prompt) -> Result<bool, Result<Value, RpcError>> {
         let mut control = lock(&self.control);
         if control.closed {
-            return Admission::Refused(prompt, RpcError::session_not_found(&self.id));
+            return Err(Err(RpcError::session_not_found(&self.id)));
         }
         if control.waiting.len() >= PROMPT_LIMIT {
-            return Admission::Refused(prompt, RpcError::internal("too many prompts are waiting"));
+            return Err(Err(RpcError::internal("too many prompts are waiting")));
         }
         if std::mem::take(&mut control.skips_next) {
-            return Admission::Cancelled(prompt);
+            return Err(Ok(cancelled_answer()));
         }
         control.waiting.push_back(prompt);
-        if std::mem::replace(&mut control.has_worker, true) {
-            Admission::Queued
-        } else {
-            Admission::NeedsWorker
-        }
+        Ok(!std::mem::replace(&mut control.has_worker, true))
     }
 
     /// Returns the next prompt for the worker. `None` if there is none: the worker then counts as finished.
@@ -189,26 +173,17 @@ impl LoopbackSession {
 
     /// Waits until the turn is stopped.
     pub(super) fn wait_for_stop(&self) {
-        let mut control = lock(&self.control);
-        while control.stop.is_none() {
-            control = self.changed.wait(control).unwrap_or_else(PoisonError::into_inner);
-        }
+        let control = lock(&self.control);
+        drop(self.changed.wait_while(control, |control| control.stop.is_none()));
     }
 
     /// Waits until `due`. Returns true if the turn is stopped before that.
     pub(super) fn stopped_before(&self, due: Instant) -> bool {
-        let mut control = lock(&self.control);
-        loop {
-            let now = Instant::now();
-            if control.stop.is_some() || now >= due {
-                return control.stop.is_some();
-            }
-            control = self
-                .changed
-                .wait_timeout(control, due - now)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
+        let (control, left) = (lock(&self.control), due.saturating_duration_since(Instant::now()));
+        let is_running = |control: &mut TurnControl| control.stop.is_none();
+        let waited = self.changed.wait_timeout_while(control, left, is_running);
+        let (control, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        control.stop.is_some()
     }
 
     /// Records that the answer to this request is for this session.
@@ -220,17 +195,11 @@ impl LoopbackSession {
 
     /// Waits for the answer. `None` if the turn is stopped before it arrives.
     pub(super) fn wait_for_answer(&self) -> Option<Value> {
-        let mut control = lock(&self.control);
-        loop {
-            if let Some(answer) = control.answer.take() {
-                return Some(answer);
-            }
-            if control.stop.is_some() {
-                control.awaited_request = None;
-                return None;
-            }
-            control = self.changed.wait(control).unwrap_or_else(PoisonError::into_inner);
-        }
+        let is_waiting = |control: &mut TurnControl| control.answer.is_none() && control.stop.is_none();
+        let waited = self.changed.wait_while(lock(&self.control), is_waiting);
+        let mut control = waited.unwrap_or_else(PoisonError::into_inner);
+        control.awaited_request = None;
+        control.answer.take()
     }
 
     /// Accepts an answer if it is for this session's request.
@@ -342,6 +311,11 @@ impl Settings {
             "mcpServers": self.mcp_servers,
         })
     }
+}
+
+/// Returns the answer to a prompt that was cancelled before it started.
+pub(super) fn cancelled_answer() -> Value {
+    json!({ "stopReason": "cancelled" })
 }
 
 /// Ignores poisoning: every change is one assignment, so a panic leaves a consistent state.

@@ -28,15 +28,12 @@ pub(super) struct TranscriptWriter {
     needs_newline: bool,
 }
 
-/// The author of a record's message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Author {
-    Person,
-    Agent,
-    ModelServer,
-    Tool,
-    Interruption,
-    OwnCommand,
+/// What some records have besides their message.
+#[derive(Default)]
+struct Marks<'a> {
+    is_human: bool,
+    is_api_error: bool,
+    tool_use_result: Option<&'a str>,
 }
 
 impl TranscriptWriter {
@@ -88,11 +85,11 @@ impl TranscriptWriter {
     }
 
     pub(super) fn prompt(&mut self, content: &[Value]) -> io::Result<String> {
-        self.append(
-            Author::Person,
-            json!({ "role": "user", "content": content }),
-            None,
-        )
+        let marks = Marks {
+            is_human: true,
+            ..Marks::default()
+        };
+        self.append("user", json!({ "role": "user", "content": content }), marks)
     }
 
     /// Appends one content block of a reply, which may be the last one.
@@ -107,37 +104,35 @@ impl TranscriptWriter {
             stop_reason: is_last.then_some("end_turn"),
             ..AssistantMessage::new(message_id, model, block)
         };
-        self.append(Author::Agent, message, None)
+        self.append("assistant", message, Marks::default())
     }
 
     pub(super) fn api_error(&mut self, text: &str) -> io::Result<String> {
         let block = json!({ "type": "text", "text": text });
         let message_id = Uuid::new_v4().to_string();
-        self.append(
-            Author::ModelServer,
-            AssistantMessage::new(&message_id, SYNTHETIC_MODEL, &block),
-            None,
-        )
+        let message = AssistantMessage::new(&message_id, SYNTHETIC_MODEL, &block);
+        let marks = Marks {
+            is_api_error: true,
+            ..Marks::default()
+        };
+        self.append("assistant", message, marks)
     }
 
     pub(super) fn tool_result(&mut self, call_id: &str, text: &str, is_error: bool) -> io::Result<String> {
         let block = json!({
             "type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": is_error,
         });
-        self.append(
-            Author::Tool,
-            json!({ "role": "user", "content": [block] }),
-            Some(text),
-        )
+        let marks = Marks {
+            tool_use_result: Some(text),
+            ..Marks::default()
+        };
+        self.append("user", json!({ "role": "user", "content": [block] }), marks)
     }
 
     pub(super) fn interruption(&mut self) -> io::Result<String> {
         let block = json!({ "type": "text", "text": "[Request interrupted by user]" });
-        self.append(
-            Author::Interruption,
-            json!({ "role": "user", "content": [block] }),
-            None,
-        )
+        let message = json!({ "role": "user", "content": [block] });
+        self.append("user", message, Marks::default())
     }
 
     /// Appends a command of the agent itself, without arguments and output.
@@ -146,33 +141,22 @@ impl TranscriptWriter {
             "<command-name>/{name}</command-name>\n            <command-message>{name}</command-message>\n            \
              <command-args></command-args>"
         );
-        self.append(
-            Author::OwnCommand,
-            json!({ "role": "user", "content": text }),
-            None,
-        )
+        let message = json!({ "role": "user", "content": text });
+        self.append("user", message, Marks::default())
     }
 
-    fn append(
-        &mut self,
-        author: Author,
-        message: impl Serialize,
-        tool_use_result: Option<&str>,
-    ) -> io::Result<String> {
+    fn append(&mut self, kind: &str, message: impl Serialize, marks: Marks<'_>) -> io::Result<String> {
         let uuid = Uuid::new_v4().to_string();
         let record = ChainRecord {
             parent_uuid: self.leaf.as_deref(),
             is_sidechain: false,
-            kind: match author {
-                Author::Agent | Author::ModelServer => "assistant",
-                Author::Person | Author::Tool | Author::Interruption | Author::OwnCommand => "user",
-            },
+            kind,
             message,
-            is_api_error_message: (author == Author::ModelServer).then_some(true),
-            tool_use_result,
+            is_api_error_message: marks.is_api_error.then_some(true),
+            tool_use_result: marks.tool_use_result,
             uuid: &uuid,
             timestamp: now_text(),
-            origin: (author == Author::Person).then_some(Origin { kind: "human" }),
+            origin: marks.is_human.then_some(Origin { kind: "human" }),
             user_type: "external",
             entrypoint: "loopback",
             cwd: &self.cwd,

@@ -26,7 +26,6 @@ impl PoolKey {
             client_capabilities,
             client_info,
             client_params,
-            ..
         } = &launch.initialize;
         let client = [client_capabilities, client_info].map(|raw| raw.as_deref().map(RawValue::get));
         let others = client_params.as_deref().and_then(without_meta);
@@ -37,7 +36,6 @@ impl PoolKey {
                 &launch.command.args,
                 &launch.command.env,
                 &launch.command.env_remove,
-                &launch.command.working_dir,
             )),
             client: hash_of(&(client, others.as_ref().map(RawJson::get))),
         }

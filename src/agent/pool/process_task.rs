@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{AcquireError, Agent, Generation, Inner, Launch, PoolKey, StartOutcome};
 use crate::agent::message::CallError;
-use crate::agent::process::{self, ChildProcess, SpawnError, SpawnMark, StopDeadlines, StopReport};
+use crate::agent::process::{self, ChildProcess, SpawnError, SpawnMark, StopReport};
 use crate::agent::session::{self, Initialized};
 use crate::agent::wire::Connection;
 use crate::store::Change;
@@ -29,33 +29,21 @@ enum EndReason {
     Shutdown,
 }
 
-/// A process to start.
-pub(super) struct StartRequest {
-    pub(super) key: PoolKey,
-    pub(super) launch: Launch,
-    pub(super) generation: Generation,
-    /// The processes that it succeeds.
-    pub(super) predecessors: Vec<Weak<Agent>>,
-}
-
-/// Starts a process, notifies everyone who waits for it, and keeps it until it ends.
+/// Starts a process that succeeds the `earlier` ones, notifies everyone who waits for it, and keeps it until it ends.
 pub(super) async fn run(
     pool: Arc<Inner>,
-    start_request: StartRequest,
+    key: PoolKey,
+    launch: Launch,
+    generation: Generation,
+    earlier: Vec<Weak<Agent>>,
     outcome: watch::Sender<Option<StartOutcome>>,
 ) {
     let started_at = Instant::now();
-    let StartRequest {
-        key,
-        launch,
-        generation,
-        predecessors: earlier,
-    } = start_request;
     let program = launch.command.program_file();
     let started = match start(&pool, &key, &launch).await {
         Ok((process, connection, initialized)) => tokio::select! {
             biased;
-            () = wait_for_shutdown(&pool) => Err((AcquireError::ShuttingDown, Some(process))),
+            () = pool.shutdown.cancelled() => Err((AcquireError::ShuttingDown, Some(process))),
             () = wait_for_predecessors(&earlier) => Ok((process, connection, initialized)),
         },
         failed => failed,
@@ -152,7 +140,7 @@ async fn start(
     let connection = Connection::new(stdout, stdin, process.watch(), launch.wire.clone());
     let initialized = tokio::select! {
         biased;
-        () = wait_for_shutdown(pool) => return Err((AcquireError::ShuttingDown, Some(process))),
+        () = pool.shutdown.cancelled() => return Err((AcquireError::ShuttingDown, Some(process))),
         initialized = session::initialize(&connection, &launch.initialize, pool.settings.initialize_limit) => initialized,
         () = connection.stray_lines_reached(MAX_STRAY_LINES_AT_START) => {
             let error = AcquireError::NotProtocol {
@@ -212,20 +200,12 @@ async fn wait_for_end_reason(pool: &Inner, agent: &Agent, stop: &CancellationTok
         tokio::select! {
             biased;
             _ = agent.connection.died() => return EndReason::Died,
-            () = wait_for_shutdown(pool) => return EndReason::Shutdown,
+            () = pool.shutdown.cancelled() => return EndReason::Shutdown,
             () = stop.cancelled() => return EndReason::Terminated,
             // Cannot fail: `agent` owns the sender.
             _ = usage.changed() => {}
             () = unused => if pool.vacate_if_unused(agent) { return EndReason::Unused },
         }
-    }
-}
-
-pub(super) async fn wait_for_shutdown(pool: &Inner) {
-    let mut shutdown = pool.shutdown.subscribe();
-    if shutdown.wait_for(Option::is_some).await.is_err() {
-        // Unreachable while `pool` holds the sender. A dropped sender must not count as a shutdown.
-        std::future::pending::<()>().await;
     }
 }
 
@@ -236,10 +216,7 @@ async fn stop_unused(pool: &Inner, mut process: ChildProcess) {
 }
 
 async fn stop_process(pool: &Inner, process: &mut ChildProcess) -> StopReport {
-    let deadlines: Option<StopDeadlines> = *pool.shutdown.borrow();
-    process
-        .stop(deadlines.unwrap_or(pool.settings.stop), &pool.skip_waits)
-        .await
+    process.stop(pool.settings.stop, &pool.skip_waits).await
 }
 
 /// Deletes the record of a process, unless a descendant survived that the next run of the daemon must end.

@@ -65,7 +65,7 @@ async fn f20_failures_back_off_but_a_user_may_try() {
     let begun = Instant::now();
     let (waiting, ()) = tokio::join!(
         pool.acquire(&key, &missing, Urgency::Background, None),
-        pool.shutdown(StopDeadlines::default())
+        pool.shutdown()
     );
     assert!(matches!(waiting, Err(AcquireError::ShuttingDown)), "{waiting:?}");
     assert_eq!(begun.elapsed().as_millis(), 0);
@@ -111,7 +111,7 @@ async fn descendants_of_a_dead_agent_end_before_its_successor_is_handed_out() {
         .unwrap();
     assert!(second.generation() > first.generation());
     assert!(first.stopped().now_or_never().is_some(), "its child still runs");
-    soon(pool.shutdown(StopDeadlines::default())).await;
+    soon(pool.shutdown()).await;
 }
 
 #[tokio::test]
@@ -122,7 +122,15 @@ async fn a_shutdown_ends_running_and_starting_agents() {
         launch("exec sleep 1000"),
     );
     let store = Store::ephemeral().unwrap();
-    let pool = pool_with(PoolSettings::default(), store.clone());
+    let settings = PoolSettings {
+        stop: StopDeadlines {
+            eof: Duration::from_millis(20),
+            term: Duration::from_millis(20),
+            kill: PATIENCE,
+        },
+        ..PoolSettings::default()
+    };
+    let pool = pool_with(settings, store.clone());
     let _one = soon(pool.acquire(&PoolKey::new("a", &agent), &agent, Urgency::Now, None))
         .await
         .unwrap();
@@ -130,14 +138,9 @@ async fn a_shutdown_ends_running_and_starting_agents() {
         .await
         .unwrap();
     let silent_key = PoolKey::new("c", &silent);
-    let short = StopDeadlines {
-        eof: Duration::from_millis(20),
-        term: Duration::from_millis(20),
-        kill: PATIENCE,
-    };
     let (starting, ()) = soon(futures_util::future::join(
         pool.acquire(&silent_key, &silent, Urgency::Now, None),
-        pool.shutdown(short),
+        pool.shutdown(),
     ))
     .await;
     assert!(
@@ -197,5 +200,5 @@ async fn f31_a_dead_agent_is_replaced() {
             .collect::<Vec<_>>(),
         [second.generation()]
     );
-    soon(pool.shutdown(StopDeadlines::default())).await;
+    soon(pool.shutdown()).await;
 }

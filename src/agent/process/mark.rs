@@ -64,12 +64,6 @@ impl SpawnMark {
         })
     }
 
-    /// Returns the instance that the agent belongs to.
-    #[must_use]
-    pub fn instance(&self) -> &Instance {
-        &self.instance
-    }
-
     /// Returns the complete environment entry.
     pub(in crate::agent) fn environment_entry(&self) -> String {
         format!("{MARK_VARIABLE}={self}")

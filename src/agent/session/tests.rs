@@ -124,7 +124,6 @@ async fn methods_that_are_not_offered_are_not_sent() {
         client_capabilities: Some(raw(r#"{"fs":{"readTextFile":true}}"#)),
         client_info: None,
         client_params: None,
-        meta: meta(json!({"k": 1})),
     };
     let deadline = Duration::from_secs(60);
     let (initialized, seen) = tokio::join!(
@@ -137,7 +136,6 @@ async fn methods_that_are_not_offered_are_not_sent() {
         params["clientCapabilities"],
         json!({"fs": {"readTextFile": true}})
     );
-    assert_eq!(params["_meta"], json!({"k": 1}));
     let calls = AgentCalls::new(connection.clone(), Arc::new(initialized.unwrap()));
     let (sender, _receiver) = inbox(InboxLimits::default());
     let (handle, options) = (SessionHandle::new("s"), SessionOptions::default());

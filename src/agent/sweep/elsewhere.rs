@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use super::{ProcessRecord, ProcessTree, SweepDeadlines, SweepReport, SweepTarget};
+use super::{ProcessRecord, ProcessTree, StopDeadlines, SweepReport, SweepTarget};
 
 /// Ends no process.
 #[must_use]
-pub fn sweep(_: &SweepTarget, _: SweepDeadlines) -> SweepReport {
+pub fn sweep(_: &SweepTarget, _: StopDeadlines) -> SweepReport {
     SweepReport::default()
 }
 

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 pub use super::orphans::adopt_orphans;
 use super::orphans::are_adopted;
 use super::table::{self, Process, ProcessKey};
-use super::{ProcessRecord, ProcessTree, SweepDeadlines, SweepReport, SweepTarget, SweptProcess};
+use super::{ProcessRecord, ProcessTree, StopDeadlines, SweepReport, SweepTarget, SweptProcess};
 use crate::store::boot_id;
 
 /// After this many scans, the remaining targets are reported as survivors: they create processes faster than the sweep
@@ -27,9 +27,10 @@ const KILL_FROM_ROUND: usize = 2;
 /// How often a process without a descriptor is checked, on kernels before 5.3.
 const RECHECK: Duration = Duration::from_millis(10);
 
-/// Ends all target processes and waits until they have ended.
+/// Ends all target processes and waits until they have ended. The deadlines are those after SIGTERM, which is not sent if
+/// this one is zero, and after SIGKILL.
 #[must_use]
-pub fn sweep(target: &SweepTarget, deadlines: SweepDeadlines) -> SweepReport {
+pub fn sweep(target: &SweepTarget, deadlines: StopDeadlines) -> SweepReport {
     let boot_id = boot_id();
     let mut ended: HashMap<ProcessKey, SweptProcess> = HashMap::new();
     let mut unkillable: Vec<ProcessKey> = Vec::new();

@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use super::table::{EnvironmentMark, Process, ProcessKey, parse_stat, select_targets};
 use super::*;
 use crate::agent::process::MARK_VARIABLE;
 use crate::store::{RECORD_VERSION, boot_id};
 
-const DEADLINES: SweepDeadlines = SweepDeadlines {
+const DEADLINES: StopDeadlines = StopDeadlines {
+    eof: Duration::ZERO,
     term: Duration::from_secs(30),
     kill: Duration::from_secs(30),
 };

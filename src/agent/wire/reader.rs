@@ -193,7 +193,7 @@ fn skip_malformed(shared: &Shared, line: &str, reason: Malformed) {
 }
 
 /// Passes one message on. Returns how many entries are queued in the inbox that it went to.
-fn route_message(shared: &Shared, envelope: &Envelope<'_>, last_sent: Option<AgentRequestId>) -> usize {
+fn route_message(shared: &Shared, envelope: &Envelope<&str>, last_sent: Option<AgentRequestId>) -> usize {
     match envelope.kind() {
         EnvelopeKind::Notification => route_notification(shared, envelope),
         EnvelopeKind::Request => {
@@ -207,7 +207,7 @@ fn route_message(shared: &Shared, envelope: &Envelope<'_>, last_sent: Option<Age
     }
 }
 
-fn route_notification(shared: &Shared, line: &Envelope<'_>) -> usize {
+fn route_notification(shared: &Shared, line: &Envelope<&str>) -> usize {
     let Some(name) = line.method() else { return 0 };
     let method = MethodName::from_wire(&name);
     if let Some(handle) = line.session_id() {
@@ -227,7 +227,7 @@ fn route_notification(shared: &Shared, line: &Envelope<'_>) -> usize {
 }
 
 /// Stores the agent's report of who is signed in. The agent sends it once, whether or not a caller is waiting.
-fn take_auth_status(shared: &Shared, line: &Envelope<'_>) {
+fn take_auth_status(shared: &Shared, line: &Envelope<&str>) {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params {
@@ -240,7 +240,7 @@ fn take_auth_status(shared: &Shared, line: &Envelope<'_>) {
     }
 }
 
-fn route_request(shared: &Shared, line: &Envelope<'_>) {
+fn route_request(shared: &Shared, line: &Envelope<&str>) {
     let (Some(raw_id), Some(name)) = (line.id(), line.method()) else {
         return;
     };

@@ -169,7 +169,7 @@ impl Routes {
     }
 
     /// Passes a notification on. Returns how many entries are queued in its inbox.
-    pub(super) fn notification(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) -> usize {
+    pub(super) fn notification(&mut self, handle: &str, method: MethodName, line: &Envelope<&str>) -> usize {
         let Some((owner, route)) = self.route(handle) else {
             self.stash(handle, method, line);
             return 0;
@@ -228,7 +228,7 @@ impl Routes {
         &mut self,
         id: &RawId,
         method: MethodName,
-        line: &Envelope<'_>,
+        line: &Envelope<&str>,
     ) -> usize {
         match self
             .agent_requests
@@ -265,7 +265,7 @@ impl Routes {
         &mut self,
         id: RawId,
         method: MethodName,
-        line: &Envelope<'_>,
+        line: &Envelope<&str>,
     ) -> Result<(), Refusal> {
         if self.agent_requests.contains_key(&id) {
             return Err(Refusal::Duplicate);
@@ -329,7 +329,7 @@ impl Routes {
     }
 
     /// Passes a response of the agent to its waiter. `last_sent` is as in [`super::Shared::record_received`].
-    pub(super) fn response(&mut self, line: &Envelope<'_>, last_sent: Option<AgentRequestId>) {
+    pub(super) fn response(&mut self, line: &Envelope<&str>, last_sent: Option<AgentRequestId>) {
         let request = match line.id() {
             Some("null") if line.error().is_some_and(is_unread_line_error) => {
                 last_sent.filter(|request| self.is_only_sent(*request))
@@ -464,7 +464,7 @@ impl Routes {
         }
     }
 
-    fn inbox_of_request(&self, line: &Envelope<'_>) -> Option<InboxSender> {
+    fn inbox_of_request(&self, line: &Envelope<&str>) -> Option<InboxSender> {
         let request = AgentRequestId::from_raw(line.request_id()?)?;
         match &self.waiters.get(&request)?.pending {
             Pending::Inbox { inbox, .. } => Some(inbox.clone()),
@@ -511,7 +511,7 @@ impl Routes {
         );
     }
 
-    fn stash(&mut self, handle: &str, method: MethodName, line: &Envelope<'_>) {
+    fn stash(&mut self, handle: &str, method: MethodName, line: &Envelope<&str>) {
         let bytes = line.text().len();
         if bytes > MAX_STASHED_BYTES || self.detached.iter().any(|detached| detached.as_str() == handle) {
             tracing::debug!(handle, bytes, "a line for an unknown session");
@@ -524,7 +524,7 @@ impl Routes {
             let Some((handle, _, line)) = self.stash.pop_front() else {
                 return;
             };
-            self.stashed_bytes -= line.len_bytes();
+            self.stashed_bytes -= line.text().len();
             tracing::debug!(handle, "dropped a line for an unknown session");
         }
     }
@@ -532,7 +532,7 @@ impl Routes {
     fn deliver_stashed(&mut self, handle: &str, inbox: &InboxSender) {
         for (owner, method, line) in std::mem::take(&mut self.stash) {
             if *owner == *handle {
-                self.stashed_bytes -= line.len_bytes();
+                self.stashed_bytes -= line.text().len();
                 inbox.push_update(method, line);
             } else {
                 self.stash.push_back((owner, method, line));
@@ -552,7 +552,7 @@ fn push_unique(inboxes: &mut Vec<InboxSender>, inbox: &InboxSender) {
     }
 }
 
-fn outcome_of(line: &Envelope<'_>, method: MethodName) -> Result<Box<RawValue>, CallError> {
+fn outcome_of(line: &Envelope<&str>, method: MethodName) -> Result<Box<RawValue>, CallError> {
     if let Some(error) = line.error() {
         return Err(CallError::Agent(AgentError::from_raw(error)));
     }

@@ -4,6 +4,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, 
 
 use super::*;
 use crate::agent::inbox::{InboxLimits, InboxReceiver, Incoming, MAX_OPEN_REQUESTS, inbox};
+use crate::agent::message::AgentError;
 use crate::agent::subagent;
 
 /// Long enough for a busy machine. Reached only by a failing test.
@@ -186,9 +187,7 @@ async fn a_session_has_a_limit_of_open_requests_and_detaching_answers_them() {
         (&MAX_OPEN_REQUESTS.into(), &(-32603).into())
     );
     take(&mut receiver, MAX_OPEN_REQUESTS).await;
-    connection
-        .respond(&RawId::from_wire("0"), Err(&AgentError::new(-1, "no")))
-        .unwrap();
+    connection.refuse(&RawId::from_wire("0"), -1, "no").unwrap();
     assert_eq!(peer.read().await["error"]["message"], "no");
     peer.write(&permission("s", "1000")).await;
     assert_eq!(take(&mut receiver, 1).await, ["ask 1000"]);

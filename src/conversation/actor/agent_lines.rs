@@ -227,7 +227,7 @@ impl Actor {
 
     /// The parameters of a line, if it is about the session of a subagent.
     fn params_of_subagent<'a>(&self, line: &'a Line) -> Option<&'a str> {
-        let session = line.envelope().session_id()?;
+        let session = line.session_id()?;
         let own = self.session.as_ref()?.attachment.handle.as_str();
         line.params().filter(|_| session != own)
     }
@@ -377,11 +377,7 @@ impl Actor {
 
     fn respond_error(&self, id: &RawId, code: i64, message: &str) {
         let Some(session) = &self.session else { return };
-        if let Err(error) = session
-            .lease
-            .connection()
-            .respond(id, Err(&AgentError::new(code, message)))
-        {
+        if let Err(error) = session.lease.connection().refuse(id, code, message) {
             tracing::debug!(%error, "the agent could not be answered");
         }
     }

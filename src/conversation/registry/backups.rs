@@ -275,9 +275,9 @@ impl Registry {
 
     /// Backs up the sessions of the conversations that changed after `since`, newest first.
     fn back_up_changed(&self, since: Option<i64>) {
-        for conversation in self.services.store.recent(None) {
+        for conversation in self.services.store.recent() {
             let record = match conversation {
-                Ok((_, record)) => record,
+                Ok(record) => record,
                 Err(StoreError::LostBody(part)) => {
                     tracing::warn!(%part, "a conversation cannot be read; its transcripts are not backed up");
                     continue;

@@ -15,7 +15,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::agent::kinds;
 use crate::agent::policy::InterruptPolicy;
 use crate::agent::pool::Launch;
-use crate::agent::process::{AgentCommand, StopDeadlines};
+use crate::agent::process::AgentCommand;
 use crate::chain::NewLink;
 use crate::conversation::actor::REST_BEFORE_END;
 use crate::conversation::climbing::acquire_process;
@@ -172,7 +172,7 @@ impl Stage {
 
     async fn stop_agents(&self) {
         let pool = &self.registry.services.pool;
-        pool.shutdown(StopDeadlines::default()).await;
+        pool.shutdown().await;
     }
 
     fn move_to(

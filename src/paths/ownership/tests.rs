@@ -20,9 +20,13 @@ fn mode(path: &Path, mode: u32) {
 
 fn fault(path: &Path, own: u32, may_be_system_owned: bool) -> Option<(PathBuf, Fault)> {
     let user = user(own);
-    match walk(path, user, may_be_system_owned, None) {
-        Err(WalkEnd::Untrusted(found)) => Some((found.culprit, found.fault)),
-        Ok(()) | Err(WalkEnd::Io(_)) => None,
+    let role = match may_be_system_owned {
+        true => Role::Configuration,
+        false => Role::Data,
+    };
+    match walk(path, user, role, None) {
+        Err(CreateFolderError::Untrusted(found)) => Some((found.culprit, found.fault)),
+        Ok(()) | Err(CreateFolderError::Make { .. }) => None,
     }
 }
 

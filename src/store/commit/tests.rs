@@ -3,20 +3,28 @@ use std::path::Path;
 use bridge_protocol::raw::RawJson;
 
 use super::*;
+use crate::store::journal::Journal;
 use crate::store::journal::tests::{FaultyFile, nowhere};
 use crate::store::keyspace::Keyspace;
 use crate::store::open;
 use crate::store::request_memory::MEMORY_MICROSECONDS;
 use crate::store::tests::{change, id, record, request, wait};
+use crate::store::trust::TrustFile;
 use crate::store::{RequestId, Store, StoreOptions};
 
 /// A writer with trees in memory and a journal file that can fail.
-fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
+fn writer(folder: &Path) -> (Writer, Arc<Shared>, FaultyFile) {
     let file = FaultyFile::default();
     let journal = Journal::with_file(Box::new(file.clone()), Path::new("journal.jsonl"), nowhere());
     let mark = AppliedState::at(nowhere());
     let shared = Arc::new(Shared::new(Keyspace::in_memory(), None, &mark));
-    let writer = Writer::new(Arc::clone(&shared), Some(journal), None, mark, None);
+    let paths = StorePaths::in_folder(folder);
+    let files = StoreFiles {
+        journal,
+        trust: TrustFile::at(paths.trust.clone()),
+        paths,
+    };
+    let writer = Writer::new(Arc::clone(&shared), Some(files), mark);
     (writer, shared, file)
 }
 
@@ -24,14 +32,7 @@ fn writer() -> (Writer, Arc<Shared>, FaultyFile) {
 fn writer_on_disk(folder: &Path) -> (Writer, Arc<Shared>) {
     let opened = open::open(folder, false).unwrap();
     let shared = Arc::new(Shared::new(opened.keyspace, Some(opened.bodies), &opened.applied));
-    let (journal, trust) = (Some(opened.journal), Some(opened.trust));
-    let writer = Writer::new(
-        Arc::clone(&shared),
-        journal,
-        trust,
-        opened.applied,
-        Some(opened.paths),
-    );
+    let writer = Writer::new(Arc::clone(&shared), Some(opened.files), opened.applied);
     (writer, shared)
 }
 
@@ -57,7 +58,8 @@ fn lines(file: &FaultyFile) -> usize {
 
 #[test]
 fn an_unencodable_change_fails_alone() {
-    let (mut writer, shared, file) = writer();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared, file) = writer(folder.path());
     let too_long = Change {
         upstream: vec![(
             id(2),
@@ -79,7 +81,8 @@ fn an_unencodable_change_fails_alone() {
 
 #[test]
 fn a_change_sees_those_before_it_in_its_group() {
-    let (mut writer, shared, _) = writer();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, shared, _) = writer(folder.path());
     commit(&mut writer, (0..10).map(|at| change(record(1, at))).collect());
     assert_eq!(shared.status().conversations, 1);
     assert_eq!(shared.read(|view| view.recent_page(None, 10)).unwrap().len(), 1);
@@ -110,7 +113,7 @@ fn a_failed_database_is_replaced_from_the_journal_and_rebuilt_at_the_next_start(
     let figures = shared.status();
     assert_eq!(figures.conversations, 6);
     assert!(figures.failure.is_none() && figures.database_failure.is_some());
-    assert!(!writer.trust.as_ref().unwrap().is_trusted().unwrap());
+    assert!(!writer.files.as_ref().unwrap().trust.is_trusted().unwrap());
     writer.close().unwrap();
     drop((writer, shared));
     let opened = open::open(folder.path(), false).unwrap();

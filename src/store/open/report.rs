@@ -4,7 +4,6 @@
 //! until the daemon has acted on it. This module owns the report's file format.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,7 @@ use super::super::body::write_durably;
 use super::super::error::StoreError;
 use super::super::journal::BadRegion;
 use super::set_aside;
+use crate::files::none_if_absent;
 
 /// The version of the file format that this program writes, and the newest that it reads.
 const VERSION: u32 = 1;
@@ -79,9 +79,7 @@ impl OpenReport {
     pub fn may_have_lost(&self) -> bool {
         self.missing > 0 || self.unreadable_values > 0 || self.is_uncertain
     }
-}
 
-impl OpenReport {
     /// Counts the changes that the store had when it was closed and that neither file has. Returns whether there are
     /// any.
     pub(super) fn count_missing_end(&mut self, closed_at: Option<u64>, state: &AppliedState) -> bool {
@@ -131,20 +129,12 @@ pub(super) fn write(path: &Path, report: &OpenReport) -> Result<(), StoreError> 
 
 /// Reads the report of earlier starts, if no daemon has acted on it yet. An unreadable report is set aside.
 pub(super) fn read(path: &Path) -> Result<OpenReport, StoreError> {
-    #[derive(Deserialize)]
-    struct Version {
-        version: u32,
-    }
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(OpenReport::default()),
-        Err(error) => return Err(StoreError::io("read", path)(error)),
+    let text = none_if_absent(fs::read(path)).map_err(StoreError::io("read", path))?;
+    let Some(text) = text else {
+        return Ok(OpenReport::default());
     };
-    let is_known = serde_json::from_slice::<Version>(&text).is_ok_and(|found| found.version == VERSION);
-    let saved = serde_json::from_slice::<SavedReport>(&text)
-        .ok()
-        .filter(|_| is_known);
-    let Some(saved) = saved else {
+    let saved = serde_json::from_slice::<SavedReport>(&text).ok();
+    let Some(saved) = saved.filter(|saved| saved.version == VERSION) else {
         let aside = set_aside(path, super::UNREADABLE_REPORT)?;
         tracing::error!(
             ?aside,

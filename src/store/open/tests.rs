@@ -16,15 +16,18 @@ fn open_store(folder: &Path) -> (Store, OpenReport) {
 /// Everything in a store, as a reader sees it.
 fn contents(store: &Store) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
-    for item in store.recent(None) {
-        let (cursor, record) = item.unwrap();
+    let scanned = store.scan_recent(None, usize::MAX, |_, _| true).unwrap();
+    assert!(scanned.is_end);
+    for (cursor, id) in scanned.found {
+        let salvaged = store.salvaged_conversation(id).unwrap().unwrap();
+        let record = salvaged.into_record().unwrap();
         let lineage = store.lineage_all(record.id).unwrap();
         all.insert(
             format!("{} {}", cursor.to_text(), record.id),
             format!("{record:?} {lineage:?}"),
         );
     }
-    all.insert("count".to_owned(), store.count().to_string());
+    all.insert("count".to_owned(), store.status().conversations.to_string());
     all.insert(
         "unfinished".to_owned(),
         format!("{:?}", store.unfinished().unwrap()),

@@ -98,7 +98,7 @@ proptest! {
         for (key, chunk) in chunks(&keyspace) {
             prop_assert!(chunk.len() <= CHUNK_LIMIT_BYTES);
             if key != FIRST_CHUNK_KEY {
-                let (lowest, _) = entries(SPACE, &chunk).next().unwrap().unwrap();
+                let (lowest, _) = Entries::new(SPACE, &chunk).next().unwrap().unwrap();
                 prop_assert_eq!(key, further_chunk_key(lowest));
             }
         }

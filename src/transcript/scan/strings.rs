@@ -3,7 +3,7 @@
 /// The number of bytes before the first one that is not plain text of a string: a quote, a backslash or a control
 /// character.
 #[inline]
-pub(super) fn special(bytes: &[u8]) -> usize {
+pub(crate) fn special(bytes: &[u8]) -> usize {
     let mut at = 0;
     let (words, tail) = bytes.as_chunks::<8>();
     for word in words {

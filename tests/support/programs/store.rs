@@ -173,14 +173,16 @@ pub(crate) fn print(folder: &Path, acknowledged: u64) {
 /// All contents of the store.
 fn contents(store: &Store) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
-    for item in store.recent(None) {
-        let (cursor, record) = item.unwrap();
-        let lineage = store.lineage_all(record.id).unwrap();
-        all.insert(format!("recent {}", cursor.to_text()), record.id.to_string());
-        all.insert(format!("conversation {}", record.id), format!("{record:?}"));
-        all.insert(format!("lineage {}", record.id), format!("{lineage:?}"));
+    let scanned = store.scan_recent(None, usize::MAX, |_, _| true).unwrap();
+    assert!(scanned.is_end);
+    for (cursor, id) in scanned.found {
+        let record = store.conversation(id).unwrap();
+        let lineage = store.lineage_all(id).unwrap();
+        all.insert(format!("recent {}", cursor.to_text()), id.to_string());
+        all.insert(format!("conversation {id}"), format!("{record:?}"));
+        all.insert(format!("lineage {id}"), format!("{lineage:?}"));
     }
-    all.insert("count".to_owned(), store.count().to_string());
+    all.insert("count".to_owned(), store.status().conversations.to_string());
     all.insert(
         "unfinished".to_owned(),
         format!("{:?}", store.unfinished().unwrap()),

@@ -55,8 +55,8 @@ pub(super) fn plan(
     let destination = Destination::Tree(tree.clone());
     let mut planned = TreeMovePlan::default();
     let mut owned = HashSet::new();
-    for found in services.store.recent(None) {
-        let (_, record) = found?;
+    for found in services.store.recent() {
+        let record = found?;
         owned.extend(resumable_sessions(&record));
         if !destination.is_reached(&record) {
             planned.add_conversation(services, &record, MovedConversation::new(tree, &record))?;
@@ -225,8 +225,8 @@ fn plan_unowned_undo(
             .any(|part| part.conversation_id == id)
     };
     let (mut owned, mut moving) = (HashSet::new(), HashSet::new());
-    for found in services.store.recent(None) {
-        let (_, record) = found?;
+    for found in services.store.recent() {
+        let record = found?;
         match is_part(record.id) {
             true => moving.extend(resumable_sessions(&record)),
             false => owned.extend(resumable_sessions(&record)),

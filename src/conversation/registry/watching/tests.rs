@@ -162,7 +162,6 @@ pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> A
             args: Vec::new(),
             env: BTreeMap::new(),
             env_remove: Vec::new(),
-            working_dir: None,
         },
         initialize: InitializeRequest::default(),
         wire: WireOptions::default(),

@@ -122,7 +122,7 @@ fn one_unreadable_value_with_a_damaged_journal_costs_no_other() {
             for number in 0..5 {
                 wait(store.commit(change(record(60 + number, 900)))).unwrap();
             }
-            let ids: Vec<_> = store.recent(None).map(|item| item.unwrap().1.id).collect();
+            let ids: Vec<_> = store.recent().map(|item| item.unwrap().id).collect();
             drop(store);
             let paths = paths(folder.path());
             let keyspace = Keyspace::open(&paths.database).unwrap();
@@ -397,7 +397,7 @@ fn a_flipped_bit_in_the_database_with_half_a_journal_is_reported() {
         copy_folder(original.path(), alone.path());
         fs::remove_dir_all(paths(alone.path()).database).unwrap();
         let (store, _) = open_store(alone.path());
-        let ids: Vec<_> = store.recent(None).map(|item| item.unwrap().1.id).collect();
+        let ids: Vec<_> = store.recent().map(|item| item.unwrap().id).collect();
         (alone, ids)
     };
     let file = paths(original.path()).database.join("db");
