@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_protocol::conversation::BranchedVia;
-use bridge_protocol::id::{AgentName, UpstreamId};
+use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
 
 use crate::agent::catalog::AgentEntry;
@@ -23,7 +23,6 @@ use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
 use crate::transcript::meter::{Meter, with_meter};
 use crate::transcript::turn_counts::TurnCounts;
 
-use super::backup;
 use super::climbing::{acquire_process, refuse_reused_id};
 use super::closed_sessions::ClosedSessions;
 use super::effect::NewBranch;
@@ -33,7 +32,7 @@ use super::history::BranchPoint;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::{Services, chain_text};
-use super::transcript_facts::{self, AgentTranscripts};
+use super::transcript_facts::AgentTranscripts;
 use super::transcript_growth::PromptTally;
 use super::upstream::{self, OpenError, OpenMode};
 use transcript_state::{TranscriptState, expected_turns};
@@ -67,8 +66,7 @@ pub(super) struct BranchJob {
 impl BranchJob {
     /// How many turns the source session should contain, and how many of them it carried over from another session.
     fn acknowledged_and_carried(&self) -> (u64, u64) {
-        let links = self.record.chain.links();
-        let link = links.iter().find(|link| link.upstream_id == self.source);
+        let link = self.record.chain.link(&self.source);
         link.map_or((0, 0), |link| {
             (link.carried_turns + link.turns, link.carried_turns)
         })
@@ -151,10 +149,8 @@ impl BranchJob {
         };
         let (record, branch) = (self.record.clone(), self.source.clone());
         let is_lost = self.blocking(move |services, entry| {
-            let listed = entry.listed_transcripts();
-            Ok(listed.is_some_and(|(root, format)| {
-                backup::is_missing(services, root, format, &record.cwd, &branch)
-            }))
+            let transcripts = services.transcripts_of(entry);
+            Ok(transcripts.is_some_and(|transcripts| transcripts.is_missing(&record.cwd, &branch)))
         });
         if !is_lost.await? {
             return Ok(None);
@@ -217,7 +213,7 @@ impl BranchJob {
             return Ok(());
         }
         let (acknowledged, carried) = self.acknowledged_and_carried();
-        let state = self.read_source(move |transcripts, cwd, _, id| {
+        let state = self.read_source(move |transcripts, cwd, id| {
             TranscriptState::from_counts(source_counts(transcripts, cwd, id, carried), acknowledged)
         });
         let state = state.await?;
@@ -276,21 +272,19 @@ impl BranchJob {
         let (acknowledged, carried) = self.acknowledged_and_carried();
         let branch = answer.upstream_id.clone();
         let state = self
-            .read_source(move |transcripts, cwd, agent, id| {
+            .read_source(move |transcripts, cwd, id| {
                 let source = source_counts(transcripts, cwd, id, carried);
                 let expected = match &source {
                     Ok(source) => expected_turns(source.as_ref(), source.as_ref(), acknowledged),
                     Err(_) => acknowledged,
                 };
                 // The agent may write the branch's transcript later; until then, use the source's.
-                let file = match transcript_facts::turn_counts(transcripts, cwd, &branch, None) {
+                let file = match transcripts.turn_counts(cwd, &branch, None) {
                     Ok(None) => source,
                     branch => branch,
                 };
                 TranscriptState {
-                    last_checkpoint: transcript_facts::last_checkpoint(transcripts, cwd, agent, id)
-                        .ok()
-                        .flatten(),
+                    last_checkpoint: transcripts.last_checkpoint(cwd, id).ok().flatten(),
                     prompts: count_prompts(transcripts, cwd, &branch),
                     ..TranscriptState::from_counts(file, expected)
                 }
@@ -375,14 +369,18 @@ impl BranchJob {
         let to = self.cwd.clone();
         let (until, is_named) = (point.checkpoint.clone(), self.at.is_some());
         let copied = self.blocking(move |services, entry| {
-            let Some((root, format)) = entry.copyable_transcripts() else {
-                return Ok(None);
+            let transcripts = services.transcripts_of(entry);
+            let transcripts = transcripts.filter(|of_agent| of_agent.dialect.abilities().can_copy);
+            let Some(transcripts) = transcripts else {
+                return Err(ConversationError::Unsupported(format!(
+                    "the transcripts of the agent {} cannot be cut",
+                    entry.name
+                )));
             };
-            let transcripts = (format.dialect(), services.home(root));
             let copy = || {
                 // Count before the copy is made: an error afterwards would leave the copy behind.
                 let whole = source_counts(transcripts, &cwd, &from, carried)?;
-                let up_to_cut = transcript_facts::turn_counts(transcripts, &cwd, &from, Some(&until))?;
+                let up_to_cut = transcripts.turn_counts(&cwd, &from, Some(&until))?;
                 // If the caller named the place, later turns are not expected; lost turns may be from before it.
                 let expected = match (is_named, &whole, &up_to_cut) {
                     (true, Some(whole), Some(kept)) => {
@@ -392,25 +390,18 @@ impl BranchJob {
                     }
                     _ => expected_turns(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
                 };
-                let copy =
-                    transcript_facts::copy_session(services, transcripts, (&cwd, &to), &from, Some(&until))?;
-                let file = transcript_facts::turn_counts(transcripts, &cwd, &copy.upstream_id, None);
+                let copy = transcripts.copy_session((&cwd, &to), &from, Some(&until))?;
+                let file = transcripts.turn_counts(&cwd, &copy.upstream_id, None);
                 Ok((copy, TranscriptState::from_counts(file, expected)))
             };
-            let copied = copy().map_err(|error: TranscriptError| match error {
+            copy().map_err(|error: TranscriptError| match error {
                 TranscriptError::RecordNotFound { .. } => {
                     ConversationError::CheckpointNotFound { id: until.clone() }
                 }
                 error => branch_points::cut_error(&error),
-            });
-            copied.map(Some)
+            })
         });
-        let (copy, look) = copied.await?.ok_or_else(|| {
-            ConversationError::Unsupported(format!(
-                "the transcripts of the agent {} cannot be cut",
-                self.entry.name
-            ))
-        })?;
+        let (copy, look) = copied.await?;
         let branched = NewBranch {
             upstream_id: copy.upstream_id,
             source: point.session.clone(),
@@ -426,15 +417,12 @@ impl BranchJob {
     /// Runs `pick` on the source session's transcripts; returns the default if this version cannot read the agent's.
     async fn read_source<T: Default + Send + 'static>(
         &self,
-        pick: impl FnOnce(AgentTranscripts<'_>, &str, &AgentName, &UpstreamId) -> T + Send + 'static,
+        pick: impl FnOnce(AgentTranscripts<'_>, &str, &UpstreamId) -> T + Send + 'static,
     ) -> Result<T, ConversationError> {
         let (cwd, id) = (self.record.cwd.clone(), self.source.clone());
         self.blocking(move |services, entry| {
-            let Some((root, format)) = entry.listed_transcripts() else {
-                return Ok(T::default());
-            };
-            let transcripts = (format.dialect(), services.home(root));
-            Ok(pick(transcripts, &cwd, &entry.name, &id))
+            let transcripts = services.transcripts_of(entry);
+            Ok(transcripts.map_or_else(T::default, |transcripts| pick(transcripts, &cwd, &id)))
         })
         .await
     }
@@ -447,15 +435,18 @@ impl BranchJob {
     async fn restore_missing(&self, sessions: Vec<UpstreamId>) -> Result<(), ConversationError> {
         let record = self.record.clone();
         self.blocking(move |services, entry| {
+            let Some(transcripts) = services.transcripts_of(entry) else {
+                return Ok(());
+            };
             for id in sessions {
-                if record.chain.head().is_some_and(|head| head.upstream_id == id) {
-                    backup::refuse_unreported_loss(services, entry, &record)?;
+                if record.chain.is_head(&id) {
+                    transcripts.refuse_unreported_loss(&record)?;
                 }
                 // A session of another conversation is refused later.
-                if backup::is_missing_with_backup(services, entry, &record, &id)
+                if transcripts.is_missing_with_backup(&record, &id)
                     && branch_points::has_session(services, &record, &id)?
                 {
-                    backup::restore_for_change(services, entry, &record, &id)?;
+                    transcripts.restore_for_change(&record, &id)?;
                 }
             }
             Ok(())
@@ -481,15 +472,13 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 /// Copies the files that a fork refers to from its source's folder to the fork's, if the agent stores such files next to its
 /// transcripts. Blocks.
 pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
-    let found = services.transcript(&link.agent, &link.cwd, &link.upstream_id);
-    let Some((dialect, session)) = found.filter(|(dialect, _)| dialect.forks_borrow_files()) else {
+    let transcripts = services.transcripts(&link.agent);
+    let Some(transcripts) = transcripts.filter(|of_agent| of_agent.dialect.forks_borrow_files()) else {
         return;
     };
-    let copy = |transcript: PathBuf| {
-        let (copies, id) = (&services.copy_plans, &link.upstream_id);
-        copies.copy_borrowed_files(&services.store, id, &transcript)
-    };
-    if let Err(error) = dialect.find(session).and_then(copy) {
+    let id = &link.upstream_id;
+    let copy = |transcript: PathBuf| services.copy_plans.copy_borrowed_files(id, &transcript);
+    if let Err(error) = transcripts.find(&link.cwd, id).and_then(copy) {
         tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "could not copy the files that a fork names; they stay with its source");
     }
 }
@@ -501,12 +490,12 @@ fn source_counts(
     id: &UpstreamId,
     carried: u64,
 ) -> Result<Option<TurnCounts>, TranscriptError> {
-    let found = transcript_facts::turn_counts(transcripts, cwd, id, None)?;
+    let found = transcripts.turn_counts(cwd, id, None)?;
     Ok(found.map(|source| source.with_copied_turns(carried)))
 }
 
 /// Counts the prompts in the transcript of a session, including abandoned branches; `None` if they cannot be counted.
-fn count_prompts((dialect, home): AgentTranscripts<'_>, cwd: &str, id: &UpstreamId) -> Option<u64> {
-    let opened = dialect.open(home.session(Some(cwd), id.as_str()), None);
-    opened.ok()?.prompts()
+fn count_prompts(transcripts: AgentTranscripts<'_>, cwd: &str, id: &UpstreamId) -> Option<u64> {
+    let session = transcripts.home().session(Some(cwd), id.as_str());
+    transcripts.dialect.open(session, None).ok()?.prompts()
 }

@@ -31,7 +31,6 @@ use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::turn_counts::TurnCounts;
 
-use super::backup;
 use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::effect::OpenedSession;
 use super::error::ConversationError;
@@ -117,13 +116,13 @@ async fn restore_lost_part(
     let (entry, record) = (Arc::clone(entry), record.clone());
     let restore = services.blocking(move |services| {
         let head = &record.chain.head()?.upstream_id;
-        let (root, format) = entry.listed_transcripts()?;
-        let session = services.session(root, &record.cwd, head);
-        let path = format.dialect().find(session).ok()?;
-        if !backup::has_lost_part(services, format, session, &path) {
+        let transcripts = services.transcripts_of(&entry)?;
+        let session = transcripts.session(&record.cwd, head);
+        let path = transcripts.dialect.find(session).ok()?;
+        if !transcripts.has_lost_part(session, &path) {
             return None;
         }
-        let restored = backup::restore(services, &entry, Some(&record.cwd), head);
+        let restored = transcripts.restore(Some(&record.cwd), head);
         match &restored {
             Ok(_) => tracing::warn!(conversation = %record.id, upstream_id = %head, "restored the lost part of a transcript from its backup"),
             Err(error) => tracing::warn!(conversation = %record.id, upstream_id = %head, error = chain_text(error), "the lost part of a transcript could not be restored from its backup"),
@@ -141,7 +140,10 @@ async fn unreported_missing_turns(
     record: &ConversationRecord,
 ) -> Result<Option<MissingTurns>, ConversationError> {
     let (entry, record) = (Arc::clone(entry), record.clone());
-    let look = services.blocking(move |services| backup::unreported_missing_turns(services, &entry, &record));
+    let look = services.blocking(move |services| match services.transcripts_of(&entry) {
+        Some(transcripts) => transcripts.unreported_missing_turns(&record),
+        None => Ok(None),
+    });
     Ok(look.await??)
 }
 

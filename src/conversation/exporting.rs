@@ -22,6 +22,7 @@ use indexmap::IndexMap;
 use super::bundle::{self, BundleError, BundledAgent, Manifest};
 use super::effect::PromptArrival;
 use super::error::ConversationError;
+use super::folder::real_folder;
 use super::history::missing_turns_gap;
 use super::running_work::Progress;
 use super::services::{Services, SessionRef, now};
@@ -286,8 +287,7 @@ fn sessions_of_conversation(
 
 /// The path of a folder without symbolic links, if it differs.
 fn real_path(cwd: &str) -> Option<String> {
-    let real = fs::canonicalize(cwd).ok()?.into_os_string().into_string().ok()?;
-    (real != cwd).then_some(real)
+    real_folder(cwd).filter(|real| real != cwd)
 }
 
 /// Checks the path that a caller gives, as far as possible before writing.

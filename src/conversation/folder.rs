@@ -104,6 +104,11 @@ fn normalize(cwd: &str) -> String {
     stored.to_string_lossy().into_owned()
 }
 
+/// The path of a folder without symbolic links, as agents write it. `None` if it does not exist, or is not UTF-8.
+pub(super) fn real_folder(folder: &str) -> Option<String> {
+    fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
+}
+
 /// Removes `.` and `..` from a path by its text alone, without resolving symbolic links.
 pub(super) fn resolve_dots(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();

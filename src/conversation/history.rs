@@ -17,7 +17,7 @@ use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryForm, HistoryGap, HistoryPage,
     HistoryUpdate, Message,
 };
-use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::link::Link;
 use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
 use super::error::{ConversationError, StoreFailure};
@@ -107,9 +107,11 @@ enum PageDirection {
 
 /// The end of the branch that the agent with the open head wrote last, if another program has added another branch since.
 fn newer_branch_end(services: &Services, head: &Link) -> Option<CheckpointId> {
-    let (dialect, session) = services.transcript(&head.agent, &head.cwd, &head.upstream_id)?;
-    let path = dialect.find(session).ok()?;
-    let uuid = dialect.newer_branch_end(&services.index_cache, &path)?;
+    let transcripts = services.transcripts(&head.agent)?;
+    let path = transcripts.find(&head.cwd, &head.upstream_id).ok()?;
+    let uuid = transcripts
+        .dialect
+        .newer_branch_end(&services.index_cache, &path)?;
     Some(transcript_facts::make_checkpoint_id(
         &head.agent,
         &head.upstream_id,
@@ -125,21 +127,14 @@ impl History {
     pub(super) fn current_of_open_session(
         services: &Services,
         record: &ConversationRecord,
-        lineage: &[LineageEntry],
     ) -> Result<Self, ConversationError> {
         let Some(head) = record.chain.head() else {
             return Ok(Self::default());
         };
         let newer = newer_branch_end(services, head);
         let has_newer = newer.is_some();
-        let mut history = Self::open_ending_with(
-            services,
-            record,
-            lineage,
-            head,
-            TranscriptScope::WithBackups,
-            newer,
-        )?;
+        let scope = TranscriptScope::WithBackups;
+        let mut history = Self::open_ending_with(services, record, head, scope, newer)?;
         if has_newer {
             history.gaps.listed.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
@@ -154,15 +149,14 @@ impl History {
     /// The current history of a conversation.
     ///
     /// # Errors
-    /// [`ConversationError::Unsupported`] if this version cannot read the agent's transcripts.
+    /// [`ConversationError::Unsupported`] if this version cannot read the agent's transcripts; if the lineage cannot be read.
     pub(super) fn current(
         services: &Services,
         record: &ConversationRecord,
-        lineage: &[LineageEntry],
         scope: TranscriptScope,
     ) -> Result<Self, ConversationError> {
         match record.chain.head() {
-            Some(head) => Self::ending_with_link(services, record, lineage, head, scope),
+            Some(head) => Self::ending_with_link(services, record, head, scope),
             None => Ok(Self::default()),
         }
     }
@@ -174,17 +168,15 @@ impl History {
     pub(super) fn ending_with_link(
         services: &Services,
         record: &ConversationRecord,
-        lineage: &[LineageEntry],
         head: &Link,
         scope: TranscriptScope,
     ) -> Result<Self, ConversationError> {
-        Self::open_ending_with(services, record, lineage, head, scope, None)
+        Self::open_ending_with(services, record, head, scope, None)
     }
 
     fn open_ending_with(
         services: &Services,
         record: &ConversationRecord,
-        lineage: &[LineageEntry],
         head: &Link,
         scope: TranscriptScope,
         until: Option<CheckpointId>,
@@ -196,7 +188,8 @@ impl History {
         if services.agent(&head.agent)?.listed_transcripts().is_none() {
             return Err(unreadable(&head.agent));
         }
-        let origins = Origins::collect(lineage, record.chain.links());
+        let lineage = services.lineage_of(record)?;
+        let origins = Origins::collect(&lineage, record.chain.links());
         let ancestors = ancestors(&head.upstream_id, |id| origins.get(id));
         // A session outside this conversation's lineage is found by its reference, as the ladder does.
         let known = |id: &UpstreamId| {

@@ -27,6 +27,7 @@ use uuid::Uuid;
 use super::bundle::unpack::{manifest, unpack};
 use super::bundle::{BundleError, BundledSession, Manifest};
 use super::error::ConversationError;
+use super::folder::real_folder;
 use super::naming::{check_namespace, check_title};
 use super::registry::check_settings;
 use super::running_work::Progress;
@@ -434,10 +435,7 @@ fn folder_mapping(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, 
     if old == new {
         return Vec::new();
     }
-    let new_real = fs::canonicalize(new)
-        .ok()
-        .and_then(|real| real.into_os_string().into_string().ok());
-    let new_real = new_real.unwrap_or_else(|| new.to_owned());
+    let new_real = real_folder(new).unwrap_or_else(|| new.to_owned());
     match old_real {
         Some(old_real) => vec![(old.to_owned(), new.to_owned()), (old_real.to_owned(), new_real)],
         None => vec![(old.to_owned(), new_real)],

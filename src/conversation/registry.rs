@@ -59,6 +59,9 @@ use super::naming::{check_namespace, check_setting_name, check_title, normalized
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
 
+#[cfg(test)]
+pub(super) use watching::tests::registry as registry_of_tests;
+
 pub use backups::SessionSelector;
 pub use filter::Filter;
 use idempotency::RunningCalls;

@@ -118,7 +118,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         index_cache: IndexCache::default(),
         rechecks: RecheckQueue::default(),
         old_bytes: OldBytes::default(),
-        copy_plans: CopyPlans::in_data_folder(&paths.data),
+        copy_plans: CopyPlans::in_data_folder(&paths.data, store.clone()),
         wakeups: WakeupQueue::new(config.limits.continuations),
         backups: Backups::new(paths.data.join(names::KEPT), backup_rules(config, arguments)),
         running_work: Arc::default(),

@@ -10,7 +10,6 @@ use crate::agent::catalog::AgentEntry;
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::history::{BranchPoint, History, MessagePosition, TranscriptScope};
 use crate::conversation::services::{Services, chain_text};
-use crate::conversation::transcript_facts;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
@@ -59,7 +58,7 @@ pub(super) fn has_session(
     if record.chain.contains(session) {
         return Ok(true);
     }
-    let lineage = lineage(services, record)?;
+    let lineage = services.store.lineage_all(record.id)?;
     Ok(lineage.iter().any(|entry| entry.upstream_id == *session))
 }
 
@@ -74,12 +73,7 @@ pub(super) fn point_before_time(
     at: Timestamp,
 ) -> Result<Option<BranchPoint>, ConversationError> {
     readable_transcripts(entry, " while a turn runs")?;
-    let mut history = History::current(
-        services,
-        record,
-        &lineage(services, record)?,
-        TranscriptScope::AgentFiles,
-    )?;
+    let mut history = History::current(services, record, TranscriptScope::AgentFiles)?;
     let point = history.point_before_time(at);
     Ok(point.map(|point| BranchPoint { turns: None, ..point }))
 }
@@ -113,10 +107,10 @@ pub(super) fn last_checkpoint_of(
     cwd: &str,
     id: &UpstreamId,
 ) -> Result<Option<CheckpointId>, ConversationError> {
-    let Some((root, format)) = entry.listed_transcripts() else {
+    let Some(transcripts) = services.transcripts_of(entry) else {
         return Ok(None);
     };
-    match transcript_facts::last_checkpoint((format.dialect(), services.home(root)), cwd, &entry.name, id) {
+    match transcripts.last_checkpoint(cwd, id) {
         Err(error) if error.is_passing() => Err(error.into()),
         checkpoint => Ok(checkpoint.ok().flatten()),
     }
@@ -134,12 +128,7 @@ pub(super) fn point_before_turn(
     at: &PlaceRef,
 ) -> Result<(Option<BranchPoint>, u64), ConversationError> {
     readable_transcripts(entry, " before a turn")?;
-    let mut current = History::current(
-        services,
-        record,
-        &lineage(services, record)?,
-        TranscriptScope::AgentFiles,
-    )?;
+    let mut current = History::current(services, record, TranscriptScope::AgentFiles)?;
     // Check this first: it is unknown which places an unreadable transcript contains.
     let head = record.chain.head().filter(|head| head.written);
     if let Some(head) = head
@@ -176,21 +165,19 @@ fn find_in_history(
     record: &ConversationRecord,
     at: &PlaceRef,
 ) -> Result<(History, MessagePosition), ConversationError> {
-    let lineage = lineage(services, record)?;
-    let current = History::current(services, record, &lineage, TranscriptScope::AgentFiles)?;
+    let current = History::current(services, record, TranscriptScope::AgentFiles)?;
     if let Some(position) = current.position_of(at) {
         return Ok((current, position));
     }
-    let mut links = record.chain.links().iter();
-    let of_chain = links.find(|link| link.upstream_id.as_str() == at.upstream_id());
+    let session = UpstreamId::new(at.upstream_id());
+    let lineage = services.store.lineage_all(record.id)?;
     let mut entries = lineage.iter().rev();
-    let link = of_chain.cloned().or_else(|| {
-        let entry = entries.find(|entry| entry.upstream_id.as_str() == at.upstream_id())?;
+    let link = record.chain.link(&session).cloned().or_else(|| {
+        let entry = entries.find(|entry| entry.upstream_id == session)?;
         Some(link_from_entry(entry))
     });
-    let history = link.map(|link| {
-        History::ending_with_link(services, record, &lineage, &link, TranscriptScope::AgentFiles)
-    });
+    let history =
+        link.map(|link| History::ending_with_link(services, record, &link, TranscriptScope::AgentFiles));
     let mut reason = current.missing_reason(at.upstream_id()).map(str::to_owned);
     if let Some(history) = history.transpose()? {
         if let Some(position) = history.position_of(at) {
@@ -270,10 +257,6 @@ fn readable_transcripts(entry: &AgentEntry, when: &str) -> Result<Format, Conver
             entry.name
         ))
     })
-}
-
-fn lineage(services: &Services, record: &ConversationRecord) -> Result<Vec<LineageEntry>, ConversationError> {
-    Ok(services.store.lineage_all(record.id)?)
 }
 
 fn no_such_place_error(at: &PlaceRef) -> ConversationError {

@@ -6,7 +6,7 @@ use super::ClimbRequest;
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
 use crate::chain::{self, Origins};
-use crate::conversation::recovery::{Goal, Head, Source};
+use crate::conversation::recovery::{Goal, Source};
 use crate::conversation::services::{Services, chain_text};
 
 /// Makes the goal of a climb from the conversation's current record.
@@ -19,14 +19,7 @@ pub(super) fn climb_goal(
 ) -> Goal {
     let record = &request.record;
     let capabilities = &lease.initialized().capabilities;
-    let head = record.chain.head().map(|link| Head {
-        upstream_id: link.upstream_id.clone(),
-        agent: link.agent.clone(),
-        written: link.written,
-        relation: link.relation,
-        turns: link.turns,
-        carried_turns: link.carried_turns,
-    });
+    let head = record.chain.head().cloned();
     let mut turns_after = head.as_ref().map_or(0, |head| head.turns);
     let mut ancestors = Vec::new();
     let of_head = |head: &Link| chain::ancestors(&head.upstream_id, |id| origins.get(id));
@@ -46,7 +39,6 @@ pub(super) fn climb_goal(
             ancestors.push(Source {
                 shared,
                 upstream_id: ancestor.upstream_id,
-                agent: ancestor.agent,
                 until: ancestor.cut,
                 turns_after,
             });

@@ -1,7 +1,7 @@
 //! Reads from disk the transcripts of a head that cannot be opened, and its history as text. Blocks.
 
 use bridge_protocol::CheckpointId;
-use bridge_protocol::link::{Fidelity, LineageEntry};
+use bridge_protocol::link::Fidelity;
 
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::{History, TranscriptScope};
@@ -17,10 +17,8 @@ use crate::transcript::preamble::{MissingTurnCounts, Preamble, TURN_LIMIT, build
 /// # Errors
 /// If one of them may be readable later, unless the caller accepts a new session: the way that looks best now may lose turns.
 pub(super) fn inspect(
-    services: &Services,
     transcripts: AgentTranscripts<'_>,
     record: &ConversationRecord,
-    lineage: &[LineageEntry],
     goal: &Goal,
 ) -> Result<Inspection, ConversationError> {
     let Some(head) = &goal.head else {
@@ -33,15 +31,16 @@ pub(super) fn inspect(
         })
     };
     let is_strict = goal.min_fidelity > Fidelity::None;
-    let ((dialect, home), id) = (transcripts, &head.upstream_id);
-    let path = dialect.find(home.session(Some(&record.cwd), id.as_str())).ok();
-    if let Some(command) = path.and_then(|path| dialect.unarchive_command(home.root, &path)) {
+    let (dialect, root, id) = (transcripts.dialect, transcripts.root, &head.upstream_id);
+    let path = transcripts.find(&record.cwd, id).ok();
+    if let Some(command) = path.and_then(|path| dialect.unarchive_command(root, &path)) {
         // The transcript is complete, but the user must run a command to unarchive it.
         return unread(format!(
             "it is archived; unarchive it to continue: `{command} {id}`"
         ));
     }
-    let history = match History::current(services, record, lineage, TranscriptScope::AgentFilesWithTurns) {
+    let scope = TranscriptScope::AgentFilesWithTurns;
+    let history = match History::current(transcripts.services, record, scope) {
         Ok(history) => history,
         Err(error) if is_strict && error.is_transient_failure() => return Err(error),
         Err(error) => return unread(chain_text(&error)),
@@ -49,7 +48,7 @@ pub(super) fn inspect(
     if is_strict {
         history.refuse_unread()?;
     }
-    let (file, unread) = match transcript_facts::head_turn_counts(transcripts, &record.cwd, head) {
+    let (file, unread) = match transcripts.link_turn_counts(&record.cwd, head) {
         Ok(Some(file)) => (Some(file), None),
         Ok(None) => (None, history.unreadable_reason(id).map(str::to_owned)),
         Err(error) if is_strict && error.is_passing() => return Err(error.into()),
@@ -60,10 +59,8 @@ pub(super) fn inspect(
     };
     let ancestors = goal.ancestors.iter().map(|source| {
         let id = &source.upstream_id;
-        let cut = transcript_facts::cut_point(transcripts, &record.cwd, &record.agent, id, &source.until);
-        let counts = |until: Option<CheckpointId>| {
-            transcript_facts::turn_counts(transcripts, &record.cwd, id, until.as_ref())
-        };
+        let cut = transcripts.cut_point(&record.cwd, id, &source.until);
+        let counts = |until: Option<CheckpointId>| transcripts.turn_counts(&record.cwd, id, until.as_ref());
         match cut.and_then(counts) {
             Err(error) if error.is_absence() => Ok(None),
             Err(error) if is_strict && error.is_passing() => Err(error.into()),
@@ -78,7 +75,7 @@ pub(super) fn inspect(
         readable_turns: history.turns() as u64,
         turns_after_readable: turns_after(&history, goal),
         is_misplaced: dialect
-            .expected_location(home.root, id.as_str())
+            .expected_location(root, id.as_str())
             .is_ok_and(|place| place.is_some()),
         has_backup: None,
     })
@@ -88,11 +85,9 @@ pub(super) fn inspect(
 pub(super) fn history_as_text(
     services: &Services,
     record: &ConversationRecord,
-    lineage: &[LineageEntry],
     goal: &Goal,
 ) -> (Option<Preamble>, Option<CheckpointId>) {
-    let Ok(mut history) = History::current(services, record, lineage, TranscriptScope::AgentFilesWithTurns)
-    else {
+    let Ok(mut history) = History::current(services, record, TranscriptScope::AgentFilesWithTurns) else {
         return (None, None);
     };
     let turns = history.past_turns(TURN_LIMIT);

@@ -1,7 +1,5 @@
 //! Counts the turns and prompts in the transcript of a session while the agent opens it.
 
-use std::path::Path;
-
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Fidelity;
 use tokio::task::JoinHandle;
@@ -10,12 +8,12 @@ use super::Climber;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::{History, TranscriptScope};
 use crate::conversation::recovery::Goal;
-use crate::conversation::services::{Services, chain_text};
+use crate::conversation::services::chain_text;
+use crate::conversation::transcript_facts::AgentTranscripts;
 use crate::conversation::transcript_growth::LoadedHistory;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::open_transcript::Loss;
-use crate::transcript::transcript_list::Format;
 
 /// The counts of a transcript that the agent loads.
 pub(super) struct LoadedCounts {
@@ -38,10 +36,12 @@ impl Climber {
         is_restored: bool,
     ) -> JoinHandle<Result<Option<LoadedCounts>, ConversationError>> {
         let id = id.clone();
-        self.blocking(move |services, entry, record| match entry.listed_transcripts() {
-            Some((root, format)) => count_loaded(services, record, root, format, &id, is_restored),
-            None => Ok(None),
-        })
+        self.blocking(
+            move |services, entry, record| match services.transcripts_of(entry) {
+                Some(transcripts) => count_loaded(transcripts, record, &id, is_restored),
+                None => Ok(None),
+            },
+        )
     }
 
     /// Waits for the count that began with the opening, or counts the transcript of the open session now. Returns `None` if
@@ -76,16 +76,14 @@ impl Climber {
 }
 
 fn count_loaded(
-    services: &Services,
+    transcripts: AgentTranscripts<'_>,
     record: &ConversationRecord,
-    root: &Path,
-    format: Format,
     id: &UpstreamId,
     is_restored: bool,
 ) -> Result<Option<LoadedCounts>, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::from_damage(&error, |why| why);
-    let dialect = format.dialect();
-    let mut transcript = match dialect.open(services.session(root, &record.cwd, id), None) {
+    let session = transcripts.session(&record.cwd, id);
+    let mut transcript = match transcripts.dialect.open(session, None) {
         Err(error) if error.is_absence() => return Ok(None),
         opened => opened.map_err(damaged)?,
     };
@@ -105,10 +103,7 @@ fn count_loaded(
     };
     // An ancestor or a copy is not in the chain yet; its own transcript holds all that is loaded.
     let turns = match head {
-        Some(_) => {
-            let lineage = services.store.lineage_all(record.id)?;
-            History::current(services, record, &lineage, TranscriptScope::AgentFiles)?.turns()
-        }
+        Some(_) => History::current(transcripts.services, record, TranscriptScope::AgentFiles)?.turns(),
         None => transcript.turns(),
     };
     let loaded = LoadedHistory {

@@ -7,7 +7,6 @@ use bridge_protocol::UpstreamId;
 use bridge_protocol::export::MissingSession;
 
 use crate::archive::Unpacked;
-use crate::conversation::backup;
 use crate::conversation::bundle::{BundledSession, is_session_id, is_side_file_name};
 use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::transcript::TranscriptError;
@@ -55,7 +54,8 @@ pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Resu
             held.agent.as_str()
         )));
     };
-    let Some((root, format)) = entry.listed_transcripts() else {
+    let Some(((_, format), transcripts)) = entry.listed_transcripts().zip(services.transcripts_of(entry))
+    else {
         return Err(NoFiles::Missing(format!(
             "this version cannot export transcripts of the agent {:?}",
             held.agent.as_str()
@@ -65,13 +65,12 @@ pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Resu
         let why = "its id is not a UUID; only sessions with UUIDs can be exported";
         return Err(NoFiles::Missing(why.to_owned()));
     }
-    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id)
+    let kept = transcripts
+        .unpack_backup_of_missing(&held.upstream_id)
         .map_err(|error| NoFiles::of(error, "its backup cannot be read: "))?;
-    let root = kept.as_ref().map_or(root, Unpacked::root);
-    let home = services.home(root);
-    let read = format
-        .dialect()
-        .parts(home.session(Some(&held.cwd), held.upstream_id.as_str()));
+    let root = kept.as_ref().map_or(transcripts.root, Unpacked::root);
+    let session = transcripts.in_folder(root).session(&held.cwd, &held.upstream_id);
+    let read = transcripts.dialect.parts(session);
     let (found, gone) = read.map_err(|error| NoFiles::of(error, ""))?;
     let mut missing = Vec::new();
     if let Some(gone) = gone {

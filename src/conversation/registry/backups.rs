@@ -14,10 +14,11 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::CallKey;
-use super::super::backup::{self, BackupMode, back_up, has_backup, restore};
+use super::super::backup::{self, BackupMode};
 use super::super::error::ConversationError;
 use super::super::running_work::StopMeter;
 use super::super::services::{Services, SessionRef, chain_text, now};
+use super::super::transcript_facts::AgentTranscripts;
 use super::super::transcript_growth::TranscriptGrowth;
 use super::transcripts::AgentFolder;
 use super::unclaimed_backups::{root_of, unclaimed};
@@ -79,16 +80,10 @@ impl RequestedSessions {
         let Some(id) = self.id else {
             return Ok(self.candidates);
         };
-        let exists = |named: &NamedSession| {
-            let cwd = named.cwd.as_deref().unwrap_or_default();
-            let dialect = named.folder.format.dialect();
-            dialect
-                .find(services.session(&named.folder.root, cwd, &id))
-                .is_ok()
-        };
         let mut found = self.candidates;
         found.retain(|named| {
-            named.cwd.is_some() || has_backup(services, &named.folder.root, &named.id) || exists(named)
+            let transcripts = named.folder.transcripts(services);
+            named.cwd.is_some() || transcripts.has_backup(&id) || transcripts.find("", &id).is_ok()
         });
         match found.len() {
             0 => Err(ConversationError::NotFound {
@@ -171,7 +166,10 @@ impl Registry {
         if !backup::is_used_by_conversation(&self.services, &entry.transcript_root(), &session.upstream_id) {
             return;
         }
-        let backup = back_up(&self.services, entry, session, mode);
+        let Some(transcripts) = self.services.transcripts_of(entry) else {
+            return;
+        };
+        let backup = transcripts.back_up(&session.cwd, &session.upstream_id, mode);
         if backup.is_rewritten {
             self.report_rewritten(entry, &session.upstream_id);
         }
@@ -195,7 +193,7 @@ impl Registry {
             Vec::new()
         });
         for holder in holders {
-            if holder.chain.head().is_some_and(|head| head.upstream_id == *id) {
+            if holder.chain.is_head(id) {
                 let growth = TranscriptGrowth {
                     rewritten: true,
                     ..TranscriptGrowth::of(id)
@@ -358,24 +356,16 @@ impl Registry {
         let services = Arc::clone(&self.services);
         let work = move || {
             let named = requested.resolve(&services)?;
-            let archive = &services.backups.archive;
             let mut answer = KeepAnswer {
                 enabled: services.backups.rules.is_enabled,
                 ..KeepAnswer::default()
             };
-            for named in &named {
-                let session = SessionRef {
-                    agent: named.folder.entry.name.clone(),
-                    cwd: named.cwd.clone().unwrap_or_default(),
-                    upstream_id: named.id.clone(),
-                };
-                if let Some(error) =
-                    back_up(&services, &named.folder.entry, &session, BackupMode::Compressed).error
-                {
+            for NamedSession { folder, cwd, id } in &named {
+                let (transcripts, cwd) = (folder.transcripts(&services), cwd.as_deref().unwrap_or_default());
+                if let Some(error) = transcripts.back_up(cwd, id, BackupMode::Compressed).error {
                     return Err(error.into());
                 }
-                let files = archive.archived_files(&backup::session_key(&named.folder.root, &named.id));
-                let files = files?;
+                let files = transcripts.archive().archived_files(&transcripts.key(id))?;
                 answer.kept.extend(files.into_iter().map(|file| KeptFile {
                     path: file.path.to_string_lossy().into_owned(),
                     bytes: file.bytes,
@@ -424,12 +414,12 @@ impl Registry {
             for (index, named) in named.iter().enumerate() {
                 let is_head = index + 1 == count;
                 registry.refuse_restore_of_open(named)?;
-                let restored = restore(&services, &named.folder.entry, named.cwd.as_deref(), &named.id);
-                match restored {
+                let transcripts = named.folder.transcripts(&services);
+                match transcripts.restore(named.cwd.as_deref(), &named.id) {
                     Ok(paths) => {
                         has_backup = true;
                         if is_head && !paths.is_empty() {
-                            answer.missing_turns = missing_turns_of(&services, named)?;
+                            answer.missing_turns = missing_turns_of(transcripts, &named.id)?;
                         }
                         let paths = paths.iter().map(|path| path.to_string_lossy().into_owned());
                         answer.restored.extend(paths);
@@ -459,14 +449,12 @@ impl Registry {
     /// [`ConversationError::Busy`], with the command that closes the session.
     fn refuse_restore_of_open(&self, named: &NamedSession) -> Result<(), ConversationError> {
         let cwd = named.cwd.as_deref().unwrap_or_default();
-        let (services, root) = (&self.services, &named.folder.root);
-        let is_missing = backup::is_missing(services, root, named.folder.format, cwd, &named.id);
-        if !is_missing || !backup::may_have_backup(services, root, &named.id) {
+        let transcripts = named.folder.transcripts(&self.services);
+        if !transcripts.is_missing(cwd, &named.id) || !transcripts.may_have_backup(&named.id) {
             return Ok(());
         }
-        let holders = services
-            .store
-            .holders(&named.id, Some(&named.folder.entry.transcript_root()));
+        let store = &self.services.store;
+        let holders = store.holders(&named.id, Some(&named.folder.entry.transcript_root()));
         for holder in holders? {
             let (id, view) = (holder.id, self.view(holder.id)?);
             if view.live && view.head.as_ref() == Some(&named.id) {
@@ -541,8 +529,7 @@ impl Registry {
     /// The folder of a session, from a conversation that has it.
     fn cwd_of(&self, id: &UpstreamId, root: &TranscriptRoot) -> Result<Option<String>, ConversationError> {
         let holders = self.services.store.holders(id, Some(root))?;
-        let mut links = holders.iter().flat_map(|holder| holder.chain.links());
-        let link = links.find(|link| link.upstream_id == *id);
+        let link = holders.iter().find_map(|holder| holder.chain.link(id));
         Ok(link.map(|link| link.cwd.clone()))
     }
 }
@@ -556,10 +543,10 @@ fn named_session(services: &Services, session: SessionRef) -> Option<NamedSessio
 }
 
 /// How many acknowledged turns of a session its backup lacks; 0 if that is unknown.
-fn missing_turns_of(services: &Services, named: &NamedSession) -> Result<u64, ConversationError> {
-    let acknowledged = backup::acknowledged_turns(services, &named.folder.entry.transcript_root(), &named.id);
-    let acknowledged = acknowledged?.unwrap_or(0);
-    let key = backup::session_key(&named.folder.root, &named.id);
-    let later = services.backups.archive.missing_turns(&key, acknowledged);
+fn missing_turns_of(transcripts: AgentTranscripts<'_>, id: &UpstreamId) -> Result<u64, ConversationError> {
+    let acknowledged = transcripts.acknowledged_turns(id)?.unwrap_or(0);
+    let later = transcripts
+        .archive()
+        .missing_turns(&transcripts.key(id), acknowledged);
     Ok(later?.map_or(0, MissingTurns::turns))
 }

@@ -138,9 +138,7 @@ impl Registry {
         if self.services.store.status().is_ephemeral {
             return true;
         }
-        let work = self
-            .services
-            .blocking(|services| services.copy_plans.settle(&services.store));
+        let work = self.services.blocking(|services| services.copy_plans.settle());
         work.await.unwrap_or_else(|error| {
             tracing::warn!(%error, "could not settle the unfinished copies");
             false

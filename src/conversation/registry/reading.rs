@@ -203,10 +203,9 @@ fn history(services: &Services, id: ConversationId, is_open: bool) -> Result<His
         return Ok(History::default());
     };
     let record = found.into_record()?;
-    let lineage = services.store.lineage_all(id)?;
     match is_open {
-        true => History::current_of_open_session(services, &record, &lineage),
-        false => History::current(services, &record, &lineage, TranscriptScope::WithBackups),
+        true => History::current_of_open_session(services, &record),
+        false => History::current(services, &record, TranscriptScope::WithBackups),
     }
 }
 

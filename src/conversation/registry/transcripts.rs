@@ -21,10 +21,11 @@ use super::super::lock::lock;
 use super::super::page::PageRoom;
 use super::super::read_queues::ReadClass;
 use super::super::services::Services;
+use super::super::transcript_facts::AgentTranscripts;
 use super::Registry;
 use super::resolving::CANDIDATES_LIMIT;
 use crate::agent::catalog::AgentEntry;
-use crate::store::{ConversationRecord, Store, StoreError, TranscriptRoot};
+use crate::store::{Store, StoreError, TranscriptRoot};
 use crate::transcript::transcript_list::{Format, ListPosition, ListedTranscript, TranscriptList};
 
 /// The last scan of each folder of transcripts. The holder of a list's lock scans its folder; other callers wait.
@@ -57,6 +58,16 @@ impl AgentFolder {
             root: root.to_owned(),
             format,
         })
+    }
+
+    /// The transcripts in it.
+    pub(super) fn transcripts<'a>(&'a self, services: &'a Services) -> AgentTranscripts<'a> {
+        AgentTranscripts {
+            services,
+            entry: &self.entry,
+            dialect: self.format.dialect(),
+            root: &self.root,
+        }
     }
 }
 
@@ -472,11 +483,8 @@ fn owning_conversation(
     root: &TranscriptRoot,
 ) -> Result<Option<ConversationId>, StoreError> {
     let holders = store.holders(upstream_id, Some(root))?;
-    let is_head = |record: &&ConversationRecord| {
-        let head = record.chain.head();
-        head.is_some_and(|head| head.upstream_id == *upstream_id)
-    };
-    let holder = holders.iter().find(is_head).or(holders.first());
+    let of_head = holders.iter().find(|record| record.chain.is_head(upstream_id));
+    let holder = of_head.or(holders.first());
     Ok(holder.map(|record| record.id))
 }
 

@@ -26,7 +26,7 @@ use super::super::answer::{Answer, CallKey};
 use super::super::destination::{Destination, Tree};
 use super::super::effect::Call;
 use super::super::error::{ConversationError, StoreFailure};
-use super::super::folder::{normalized_folder, usable_folder};
+use super::super::folder::{normalized_folder, real_folder, usable_folder};
 use super::super::moving;
 use super::super::running_work::Progress;
 use super::super::tree_moves::{MovedConversation, TreeMove, TreeMoveDescription, TreeMoveState};
@@ -55,8 +55,7 @@ pub enum TreeMoveRequest {
 /// Does the work of [`Registry::tree_of`]. Blocks.
 fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     let (from, to) = (normalized_folder("from", from)?, usable_folder("to", to)?);
-    let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
-    let real = fs::canonicalize(&to).ok().and_then(text).ok_or_else(|| {
+    let real = real_folder(&to).ok_or_else(|| {
         ConversationError::InvalidCwd(format!(
             "{to} resolves to a path that is not UTF-8 and cannot be sent to agents"
         ))
@@ -81,11 +80,7 @@ fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
         ));
     }
     let mut known = vec![from.clone()];
-    known.extend(
-        without_links_above(&from)
-            .and_then(text)
-            .filter(|other| *other != from),
-    );
+    known.extend(without_links_above(&from).filter(|other| *other != from));
     for old in &known {
         for new in [&to, &real] {
             let nested = [(old, new), (new, old)];
@@ -110,10 +105,11 @@ fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
 
 /// A path with the links above its last name resolved, as far as its folders exist. The last name itself is not resolved:
 /// what it led to may have changed.
-fn without_links_above(path: &str) -> Option<std::path::PathBuf> {
+fn without_links_above(path: &str) -> Option<String> {
     let mut above = Path::new(path).ancestors().skip(1);
     let (part, real) = above.find_map(|part| Some((part, fs::canonicalize(part).ok()?)))?;
-    Some(real.join(Path::new(path).strip_prefix(part).ok()?))
+    let whole = real.join(Path::new(path).strip_prefix(part).ok()?);
+    whole.into_os_string().into_string().ok()
 }
 
 impl Registry {

@@ -187,14 +187,10 @@ impl Registry {
     fn transcript_of(&self, owner: ConversationId, id: &UpstreamId) -> Option<ChangedTranscript> {
         let services = &self.services;
         let record = log_store_error(services.store.conversation(owner))??;
-        let links = record.chain.links();
-        let link = links.iter().rev().find(|link| link.upstream_id == *id)?;
+        let link = record.chain.link(id)?;
         let (root, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
         // The transcript is missing if the agent has written nothing yet.
-        let path = format
-            .dialect()
-            .find(services.session(root, &link.cwd, id))
-            .ok()?;
+        let path = services.transcripts(&link.agent)?.find(&link.cwd, id).ok()?;
         let root = root.to_owned();
         Some(ChangedTranscript { root, format, path })
     }

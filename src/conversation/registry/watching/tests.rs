@@ -155,7 +155,7 @@ impl Stage {
     }
 }
 
-pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> Arc<Registry> {
+pub(in crate::conversation) fn registry(data: &Path, root: &Path) -> Arc<Registry> {
     let launch = Launch {
         command: AgentCommand {
             program: "none".into(),
@@ -188,6 +188,7 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
         PoolSettings::default(),
         store.clone(),
     );
+    let copy_plans = CopyPlans::in_data_folder(data, store.clone());
     Registry::new(Arc::new(Services {
         store,
         pool,
@@ -207,7 +208,7 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
         index_cache: IndexCache::default(),
         rechecks: RecheckQueue::default(),
         old_bytes: OldBytes::default(),
-        copy_plans: CopyPlans::in_data_folder(data),
+        copy_plans,
         wakeups: WakeupQueue::new(1),
         backups: Backups::new(data.join("kept"), BackupRules::default()),
         running_work: Arc::default(),
