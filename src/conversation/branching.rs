@@ -38,6 +38,7 @@ use super::upstream::{self, OpenError, OpenMode};
 use transcript_state::{TranscriptState, expected_turns};
 
 /// What to branch, and how.
+#[derive(Clone)]
 pub(super) struct BranchJob {
     /// The services of the daemon.
     pub services: Arc<Services>,
@@ -117,12 +118,11 @@ impl BranchJob {
         if self.at.is_none() && !self.is_turn_running {
             return Ok(None);
         }
-        let (record, at, from) = (self.record.clone(), self.at.clone(), self.source.clone());
-        self.blocking(move |services, entry| {
-            let point = match (at, running_since) {
-                (Some(at), _) => branch_points::named_point(services, entry, &record, &at).map(Some),
-                (None, Some(since)) => branch_points::point_before_time(services, entry, &record, since),
-                (None, None) => branch_points::point_at_end(services, entry, &record, &from),
+        self.blocking(move |job| {
+            let point = match (&job.at, running_since) {
+                (Some(at), _) => job.named_point(at).map(Some),
+                (None, Some(since)) => job.point_before_time(since),
+                (None, None) => job.point_at_end(),
             };
             point?.map(Some).ok_or_else(no_finished_turn_error)
         })
@@ -147,10 +147,9 @@ impl BranchJob {
         let Some((at, point)) = origin else {
             return Ok(None);
         };
-        let (record, branch) = (self.record.clone(), self.source.clone());
-        let is_lost = self.blocking(move |services, entry| {
-            let transcripts = services.transcripts_of(entry);
-            Ok(transcripts.is_some_and(|transcripts| transcripts.is_missing(&record.cwd, &branch)))
+        let is_lost = self.blocking(|job| {
+            let is_missing = |of: AgentTranscripts<'_>| of.is_missing(&job.record.cwd, &job.source);
+            Ok(job.transcripts().is_some_and(is_missing))
         });
         if !is_lost.await? {
             return Ok(None);
@@ -172,7 +171,7 @@ impl BranchJob {
             return self.cut_copy(point).await;
         }
         let of_place = point.clone();
-        let message = self.blocking(move |_, entry| branch_points::fork_message_id(entry, &of_place));
+        let message = self.blocking(move |job| branch_points::fork_message_id(&job.entry, &of_place));
         let Some(message) = message.await? else {
             let why = match self.entry.kind.fork_point {
                 ForkPointSupport::None => {
@@ -196,14 +195,16 @@ impl BranchJob {
     /// Runs work that reads transcripts on a blocking thread.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Services, &AgentEntry) -> Result<T, ConversationError> + Send + 'static,
+        work: impl FnOnce(&Self) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let entry = Arc::clone(&self.entry);
+        let job = self.clone();
         let meter: Arc<dyn Meter> = Arc::clone(&self.progress) as _;
-        let task = self
-            .services
-            .blocking(move |services| with_meter(meter, || work(services, &entry)));
-        task.await?
+        tokio::task::spawn_blocking(move || with_meter(meter, || work(&job))).await?
+    }
+
+    /// The agent's transcripts. `None` if this version cannot read them.
+    fn transcripts(&self) -> Option<AgentTranscripts<'_>> {
+        self.services.transcripts_of(&self.entry)
     }
 
     /// Refuses a branch whose fidelity would be too low.
@@ -212,9 +213,9 @@ impl BranchJob {
         if self.min_fidelity <= Fidelity::Partial {
             return Ok(());
         }
-        let (acknowledged, carried) = self.acknowledged_and_carried();
-        let state = self.read_source(move |transcripts, cwd, id| {
-            TranscriptState::from_counts(source_counts(transcripts, cwd, id, carried), acknowledged)
+        let (acknowledged, _) = self.acknowledged_and_carried();
+        let state = self.read_source(move |job, transcripts| {
+            TranscriptState::from_counts(job.source_counts(transcripts, &job.source), acknowledged)
         });
         let state = state.await?;
         if state.fidelity() >= self.min_fidelity {
@@ -269,11 +270,12 @@ impl BranchJob {
             closed.close(session).wait_until_closed().await;
             return Err(error);
         }
-        let (acknowledged, carried) = self.acknowledged_and_carried();
+        let (acknowledged, _) = self.acknowledged_and_carried();
         let branch = answer.upstream_id.clone();
         let state = self
-            .read_source(move |transcripts, cwd, id| {
-                let source = source_counts(transcripts, cwd, id, carried);
+            .read_source(move |job, transcripts| {
+                let (cwd, id) = (&job.record.cwd, &job.source);
+                let source = job.source_counts(transcripts, id);
                 let expected = match &source {
                     Ok(source) => expected_turns(source.as_ref(), source.as_ref(), acknowledged),
                     Err(_) => acknowledged,
@@ -330,14 +332,14 @@ impl BranchJob {
         branch: &UpstreamId,
         point: &BranchPoint,
     ) -> Result<(), ConversationError> {
-        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), point.checkpoint.clone());
-        self.blocking(move |services, entry| {
-            let last = branch_points::last_checkpoint_of(services, entry, &cwd, &branch)?;
+        let (branch, until) = (branch.clone(), point.checkpoint.clone());
+        self.blocking(move |job| {
+            let last = job.last_checkpoint_of(&job.cwd, &branch)?;
             match last.is_none_or(|last| last == until) {
                 true => Ok(()),
                 false => Err(ConversationError::Unsupported(format!(
                     "the agent {} did not cut its fork at the requested message, so the branch would contain later turns",
-                    entry.name
+                    job.entry.name
                 ))),
             }
         })
@@ -352,10 +354,8 @@ impl BranchJob {
                 self.entry.name
             )));
         }
-        let (record, from) = (self.record.clone(), self.source.clone());
-        let point = self
-            .blocking(move |services, entry| branch_points::point_at_end(services, entry, &record, &from));
-        let point = point.await?.ok_or_else(no_finished_turn_error)?;
+        let point = self.blocking(Self::point_at_end).await?;
+        let point = point.ok_or_else(no_finished_turn_error)?;
         self.cut_copy(&point).await
     }
 
@@ -364,25 +364,23 @@ impl BranchJob {
         &self,
         point: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
-        let (acknowledged, carried) = self.acknowledged_and_carried();
-        let (cwd, from) = (self.record.cwd.clone(), point.session.clone());
-        let to = self.cwd.clone();
-        let (until, is_named) = (point.checkpoint.clone(), self.at.is_some());
-        let copied = self.blocking(move |services, entry| {
-            let transcripts = services.transcripts_of(entry);
+        let (from, until) = (point.session.clone(), point.checkpoint.clone());
+        let copied = self.blocking(move |job| {
+            let (cwd, (acknowledged, _)) = (&job.record.cwd, job.acknowledged_and_carried());
+            let transcripts = job.transcripts();
             let transcripts = transcripts.filter(|of_agent| of_agent.dialect.abilities().can_copy);
             let Some(transcripts) = transcripts else {
                 return Err(ConversationError::Unsupported(format!(
                     "the transcripts of the agent {} cannot be cut",
-                    entry.name
+                    job.entry.name
                 )));
             };
             let copy = || {
                 // Count before the copy is made: an error afterwards would leave the copy behind.
-                let whole = source_counts(transcripts, &cwd, &from, carried)?;
-                let up_to_cut = transcripts.turn_counts(&cwd, &from, Some(&until))?;
+                let whole = job.source_counts(transcripts, &from)?;
+                let up_to_cut = transcripts.turn_counts(cwd, &from, Some(&until))?;
                 // If the caller named the place, later turns are not expected; lost turns may be from before it.
-                let expected = match (is_named, &whole, &up_to_cut) {
+                let expected = match (job.at.is_some(), &whole, &up_to_cut) {
                     (true, Some(whole), Some(kept)) => {
                         // A turn that the place itself cuts off does not count as missing.
                         let begun = kept.turns.saturating_sub(u64::from(kept.is_last_cut_off));
@@ -390,8 +388,8 @@ impl BranchJob {
                     }
                     _ => expected_turns(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
                 };
-                let copy = transcripts.copy_session((&cwd, &to), &from, Some(&until))?;
-                let file = transcripts.turn_counts(&cwd, &copy.upstream_id, None);
+                let copy = transcripts.copy_session((cwd, &job.cwd), &from, Some(&until))?;
+                let file = transcripts.turn_counts(cwd, &copy.upstream_id, None);
                 Ok((copy, TranscriptState::from_counts(file, expected)))
             };
             copy().map_err(|error: TranscriptError| match error {
@@ -417,14 +415,24 @@ impl BranchJob {
     /// Runs `pick` on the source session's transcripts; returns the default if this version cannot read the agent's.
     async fn read_source<T: Default + Send + 'static>(
         &self,
-        pick: impl FnOnce(AgentTranscripts<'_>, &str, &UpstreamId) -> T + Send + 'static,
+        pick: impl FnOnce(&Self, AgentTranscripts<'_>) -> T + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let (cwd, id) = (self.record.cwd.clone(), self.source.clone());
-        self.blocking(move |services, entry| {
-            let transcripts = services.transcripts_of(entry);
-            Ok(transcripts.map_or_else(T::default, |transcripts| pick(transcripts, &cwd, &id)))
+        self.blocking(|job| {
+            let transcripts = job.transcripts();
+            Ok(transcripts.map_or_else(T::default, |transcripts| pick(job, transcripts)))
         })
         .await
+    }
+
+    /// Counts the turns in the transcript of a source session.
+    fn source_counts(
+        &self,
+        transcripts: AgentTranscripts<'_>,
+        id: &UpstreamId,
+    ) -> Result<Option<TurnCounts>, TranscriptError> {
+        let found = transcripts.turn_counts(&self.record.cwd, id, None)?;
+        let (_, carried) = self.acknowledged_and_carried();
+        Ok(found.map(|source| source.with_copied_turns(carried)))
     }
 
     /// Restores missing transcripts from their backups, as a resume does: of the sessions to branch, and of those that show
@@ -433,20 +441,17 @@ impl BranchJob {
     /// # Errors
     /// If a missing transcript cannot be restored, or the head was restored with fewer turns and that was not reported yet.
     async fn restore_missing(&self, sessions: Vec<UpstreamId>) -> Result<(), ConversationError> {
-        let record = self.record.clone();
-        self.blocking(move |services, entry| {
-            let Some(transcripts) = services.transcripts_of(entry) else {
+        self.blocking(move |job| {
+            let Some(transcripts) = job.transcripts() else {
                 return Ok(());
             };
             for id in sessions {
-                if record.chain.is_head(&id) {
-                    transcripts.refuse_unreported_loss(&record)?;
+                if job.record.chain.is_head(&id) {
+                    transcripts.refuse_unreported_loss(&job.record)?;
                 }
                 // A session of another conversation is refused later.
-                if transcripts.is_missing_with_backup(&record, &id)
-                    && branch_points::has_session(services, &record, &id)?
-                {
-                    transcripts.restore_for_change(&record, &id)?;
+                if transcripts.is_missing_with_backup(&job.record, &id) && job.has_session(&id)? {
+                    transcripts.restore_for_change(&job.record, &id)?;
                 }
             }
             Ok(())
@@ -481,17 +486,6 @@ pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
     if let Err(error) = transcripts.find(&link.cwd, id).and_then(copy) {
         tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "could not copy the files that a fork names; they stay with its source");
     }
-}
-
-/// Counts the turns in the transcript of the source session.
-fn source_counts(
-    transcripts: AgentTranscripts<'_>,
-    cwd: &str,
-    id: &UpstreamId,
-    carried: u64,
-) -> Result<Option<TurnCounts>, TranscriptError> {
-    let found = transcripts.turn_counts(cwd, id, None)?;
-    Ok(found.map(|source| source.with_copied_turns(carried)))
 }
 
 /// Counts the prompts in the transcript of a session, including abandoned branches; `None` if they cannot be counted.

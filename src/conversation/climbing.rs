@@ -35,7 +35,7 @@ use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::effect::OpenedSession;
 use super::error::ConversationError;
 use super::folder::check_folder;
-use super::recovery::{Climb, Goal, MissingContent, Step, StepFailure};
+use super::recovery::{Climb, Goal, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::transcript_growth::PromptTally;
 use super::uncommitted_copies::UncommittedCopy;
@@ -297,7 +297,7 @@ struct ReadsWhileOpening {
     /// The turns in the head's transcript.
     head_counts: Option<JoinHandle<Result<Option<TurnCounts>, TranscriptError>>>,
     /// The part that the agent loads.
-    loaded_counts: Option<JoinHandle<Result<Option<LoadedCounts>, ConversationError>>>,
+    loaded_counts: Option<JoinHandle<Result<LoadedCounts, ConversationError>>>,
 }
 
 impl Climber {
@@ -394,23 +394,21 @@ impl Climber {
             unclaimed.close().await;
             return Ok(None);
         }
-        let loaded = match step {
+        let LoadedCounts {
+            loaded,
+            prompts,
+            mut missing,
+        } = match step {
             Step::Open { .. } | Step::Copy { .. } => {
                 let (id, is_restored) = (&answer.upstream_id, reads.is_restored);
                 self.finish_counting(climb.goal(), reads.loaded_counts, id, is_restored)
                     .await?
             }
-            _ => Ok(None),
+            _ => LoadedCounts::default(),
         };
-        let (loaded, unread) = match loaded {
-            Ok(counted) => (counted, None),
-            Err(unread) => (None, Some(unread)),
-        };
-        let loss = unread.or_else(|| loaded.as_ref()?.loss.clone());
-        let missing = MissingContent {
-            turns: loaded.as_ref().map_or(0, |counted| counted.missing_turns),
-            description: loss.or_else(|| self.restore_loss().filter(|_| reads.is_restored)),
-        };
+        if missing.description.is_none() && reads.is_restored {
+            missing.description = self.restore_loss();
+        }
         if !climb.accept_damaged(step, &missing) {
             unclaimed.close().await;
             return Ok(None);
@@ -418,15 +416,15 @@ impl Climber {
         let Some(mut session) = unclaimed.session.take() else {
             return Ok(None);
         };
-        if let Some(counted) = &loaded {
-            session.prompt_tally = PromptTally::new(counted.prompts);
+        if loaded.is_some() {
+            session.prompt_tally = PromptTally::new(prompts);
         }
         let resumed = climb.resume_report(step, answer.upstream_id.clone(), &missing);
         if let attempts @ [_, _, ..] = &resumed.attempts[..] {
             tracing::info!(conversation = %self.request.record.id, ?attempts, "resumed, but not by the first way tried");
         }
         let opened = OpenedSession {
-            loaded: loaded.map(|counted| counted.loaded),
+            loaded,
             ..answer.into_opened(&session, resumed)
         };
         Ok(Some((opened, session)))
