@@ -4,7 +4,6 @@
 //! archive. Blocks, except for the request for a backup.
 
 mod moved_folders;
-mod unpacked_backup;
 mod unreadable_transcript;
 
 use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
@@ -23,7 +22,7 @@ use super::folder::real_folder;
 use super::lock::lock;
 use super::services::{Services, SessionRef, chain_text};
 use super::transcript_facts::AgentTranscripts;
-use crate::archive::{Archive, BackupOutcome, CopyOrigin, MissingTurns, RestoreCallbacks};
+use crate::archive::{Archive, BackupOutcome, CopyOrigin, MissingTurns, RestoreCallbacks, Unpacked};
 use crate::files::misplaced::Misplaced;
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
@@ -384,6 +383,31 @@ impl AgentTranscripts<'_> {
             None
         });
         Timestamp::from_millisecond(time?).ok()
+    }
+
+    /// The backup of a session whose transcript, or one in which its history begins, is missing, blank, or has lost a part.
+    /// `None` if the agent has all of them or may have them (a folder cannot be read), or if there is no backup.
+    ///
+    /// # Errors
+    /// If the backup cannot be read.
+    pub(super) fn unpack_backup_of_missing(
+        self,
+        id: &UpstreamId,
+    ) -> Result<Option<Unpacked>, TranscriptError> {
+        let session = self.home().session(None, id.as_str());
+        let has_lost_part = || {
+            let path = self.dialect.find(session);
+            path.is_ok_and(|path| self.has_lost_part(session, &path))
+        };
+        if !self.dialect.is_missing(self.root, id.as_str()) && !has_lost_part() {
+            return Ok(None);
+        }
+        let relocation = |from: &CopyOrigin| self.relocation(id, None, from);
+        match self.archive().unpack(self.dialect, &self.key(id), &relocation) {
+            Ok(unpacked) => Ok(Some(unpacked)),
+            Err(TranscriptError::NotFound { .. } | TranscriptError::InvalidId { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether a session's transcript has a backup.

@@ -4,7 +4,6 @@
 mod branch_points;
 mod edit_branch;
 mod transcript_state;
-mod unopened_source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
+use serde_json::Value;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::client::ClientProfile;
@@ -186,7 +186,7 @@ impl BranchJob {
         };
         let point = Some((point, message.as_str()));
         let mut made = self.native_fork(point).await;
-        if matches!(&made, Err(error) if unopened_source::is_unknown_point(error)) && self.open_once().await {
+        if matches!(&made, Err(error) if is_unknown_point(error)) && self.open_once().await {
             made = self.native_fork(point).await;
         }
         made
@@ -325,6 +325,28 @@ impl BranchJob {
         Ok((branched, UnrecordedResource::from(session)))
     }
 
+    /// Opens the source session and closes it again, so that the agent reads it. Returns whether that worked; false if the
+    /// session is open already, because the agent has then read it.
+    async fn open_once(&self) -> bool {
+        let (services, entry, closed) = (&self.services, &self.entry, &self.closed_sessions);
+        let Ok(lease) = acquire_process(services, entry).await else {
+            return false;
+        };
+        if lease.connection().is_attached(self.source.as_str()) {
+            return false;
+        }
+        let (opening, record) = (OpenMode::Resume(self.source.clone()), &self.record);
+        let cwd = &record.cwd;
+        match upstream::open_session(services, entry, lease, &opening, cwd, record, closed).await {
+            Ok((session, _)) => closed.close(session).has_ended().await,
+            Err(error) => {
+                let error = chain_text(&error);
+                tracing::warn!(upstream_id = %self.source, error, "could not open a session to fork it");
+                false
+            }
+        }
+    }
+
     /// Fails if the fork's transcript, where it exists, does not end at the requested place: an agent that does not support
     /// the place forks the whole session.
     async fn check_fork_end(
@@ -458,6 +480,20 @@ impl BranchJob {
         })
         .await
     }
+}
+
+/// Whether the agent did not find the message to fork after. Codex (0.166) finds none in a session that it has not opened
+/// yet, such as a repaired copy or an imported session.
+fn is_unknown_point(refused: &ConversationError) -> bool {
+    let ConversationError::AgentError {
+        upstream: Some(upstream),
+        ..
+    } = refused
+    else {
+        return false;
+    };
+    let error: Option<Value> = upstream.read().ok();
+    error.is_some_and(|error| error["data"]["messageId"].is_string())
 }
 
 fn no_finished_turn_error() -> ConversationError {

@@ -4,7 +4,6 @@
 //! Owns nothing that outlives the climb. Dropping the future ends the climb and releases the session that it was
 //! opening.
 
-mod goal;
 mod inspection;
 mod loading;
 mod steps;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
+use bridge_protocol::link::{Fidelity, Link, LinkReason, Relation, Via};
 use futures_util::future::{join_all, select_all};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -26,7 +25,7 @@ use crate::agent::message::CallError;
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
 use crate::agent::process::SpawnError;
 use crate::archive::MissingTurns;
-use crate::chain::{NewLink, Origins};
+use crate::chain::{self, NewLink, Origins};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::turn_counts::TurnCounts;
@@ -35,7 +34,7 @@ use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::effect::OpenedSession;
 use super::error::ConversationError;
 use super::folder::check_folder;
-use super::recovery::{Climb, Goal, Step, StepFailure};
+use super::recovery::{Climb, Goal, Source, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::transcript_growth::PromptTally;
 use super::uncommitted_copies::UncommittedCopy;
@@ -85,7 +84,7 @@ pub async fn climb(
     let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
     let lineage = services.store.lineage_all(record.id)?;
     let origins = Origins::collect(&lineage, record.chain.links());
-    let goal = goal::climb_goal(&services, &entry, &lease, &request, &origins);
+    let goal = climb_goal(&services, &entry, &lease, &request, &origins);
     let was_repaired = restore_lost_part(&services, &entry, record).await;
     let unreported = unreported_missing_turns(&services, &entry, record).await?;
     let climb = Climb::new(Goal {
@@ -104,6 +103,56 @@ pub async fn climb(
         turns_after_backup: unreported.map_or(0, MissingTurns::turns),
     };
     climber.run(climb, lease).await
+}
+
+/// Makes the goal of a climb from the conversation's current record.
+fn climb_goal(
+    services: &Services,
+    entry: &AgentEntry,
+    lease: &Lease,
+    request: &ClimbRequest,
+    origins: &Origins,
+) -> Goal {
+    let record = &request.record;
+    let capabilities = &lease.initialized().capabilities;
+    let head = record.chain.head().cloned();
+    let mut turns_after = head.as_ref().map_or(0, |head| head.turns);
+    let mut ancestors = Vec::new();
+    let of_head = |head: &Link| chain::ancestors(&head.upstream_id, |id| origins.get(id));
+    for ancestor in record.chain.head().into_iter().flat_map(of_head) {
+        // This agent cannot open a session of another agent.
+        if ancestor.agent == record.agent {
+            let owners = services
+                .store
+                .owners(&ancestor.upstream_id, Some(&entry.transcript_root()));
+            let shared = match owners {
+                Ok(owners) => owners.iter().any(|owner| *owner != record.id),
+                Err(error) => {
+                    tracing::warn!(upstream_id = %ancestor.upstream_id, error = chain_text(&error), "the owner of a session is unknown; it is not written to");
+                    true
+                }
+            };
+            ancestors.push(Source {
+                shared,
+                upstream_id: ancestor.upstream_id,
+                until: ancestor.cut,
+                turns_after,
+            });
+        }
+        turns_after += ancestor.turns;
+    }
+    Goal {
+        head,
+        ancestors,
+        min_fidelity: request.min_fidelity,
+        can_resume: capabilities.resume,
+        can_load: capabilities.load_session,
+        can_read_transcripts: entry.copyable_transcripts().is_some(),
+        refused: request.refused.clone(),
+        // The resting state would not do: a failed climb sets it to `failed`, while the limit is still the cause.
+        limited: record.limit.is_some(),
+        was_restored: false,
+    }
 }
 
 /// Restores the head's transcript from its backup if it has lost the history that it continues, because the agent would

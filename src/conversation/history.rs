@@ -99,12 +99,6 @@ pub(super) enum TranscriptScope {
     WithBackups,
 }
 
-/// In which direction a page continues from its cursor.
-enum PageDirection {
-    Before,
-    After,
-}
-
 /// The end of the branch that the agent with the open head wrote last, if another program has added another branch since.
 fn newer_branch_end(services: &Services, head: &Link) -> Option<CheckpointId> {
     let transcripts = services.transcripts(&head.agent)?;
@@ -322,11 +316,9 @@ impl History {
     /// The number of the turn that contains a place, from 0.
     pub(super) fn turn_number_of(&self, place: &CheckpointRef) -> Option<usize> {
         self.sessions.iter().find_map(|session| {
-            let own = session.upstream_id.as_str();
-            let may_contain = session.agent.as_str() == place.agent
-                && session.transcript.may_contain_records_of(own, &place.upstream_id);
-            let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
-            let message = may_contain.then(find).flatten()?;
+            let is_of_agent = session.agent.as_str() == place.agent;
+            let find = || session.find(&place.upstream_id, &place.record_uuid);
+            let message = is_of_agent.then(find).flatten()?;
             Some(session.turns_before + session.transcript.turn_of(message)?)
         })
     }
@@ -420,10 +412,7 @@ impl History {
             PageStart::Beginning => (false, 0),
             PageStart::End => (true, total),
             PageStart::Newest(messages) => (false, total.saturating_sub(*messages)),
-            PageStart::Cursor(cursor) => match self.resolve_cursor(cursor)? {
-                (PageDirection::Before, message) => (true, message),
-                (PageDirection::After, message) => (false, message + 1),
-            },
+            PageStart::Cursor(cursor) => self.resolve_cursor(cursor)?,
         };
         let (mut room, mut messages) = (PageRoom::new(), Vec::new());
         let (mut start, mut end) = (from, from);
@@ -508,8 +497,8 @@ impl History {
         Cursor::new(format!("{side}.{}", id.unwrap_or_default()))
     }
 
-    /// Parses a cursor: the page contains the messages before the returned number, or those after it.
-    fn resolve_cursor(&self, cursor: &Cursor) -> Result<(PageDirection, usize), ConversationError> {
+    /// Parses a cursor: whether its page goes backwards, and from which message on; backwards, that one is left out.
+    fn resolve_cursor(&self, cursor: &Cursor) -> Result<(bool, usize), ConversationError> {
         let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
             let place: MessageRef = place.parse().ok()?;
             matches!(side, "a" | "b").then_some((side, place))
@@ -518,12 +507,7 @@ impl History {
             return Err(ConversationError::invalid_cursor());
         };
         let found = self.sessions.iter().find_map(|session| {
-            let may_hold = session
-                .transcript
-                .may_contain_records_of(session.upstream_id.as_str(), &place.upstream_id);
-            let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
-            let message = may_hold.then(find).flatten()?;
-            Some(session.messages_before + message)
+            Some(session.messages_before + session.find(&place.upstream_id, &place.record_uuid)?)
         });
         let Some(number) = found else {
             return Err(ConversationError::invalid(
@@ -532,9 +516,9 @@ impl History {
             ));
         };
         Ok(match side {
-            "a" => (PageDirection::Before, number + 1),
+            "a" => (true, number + 1),
             _ if number == 0 => return Err(ConversationError::invalid_cursor()),
-            _ => (PageDirection::After, number - 1),
+            _ => (false, number),
         })
     }
 
@@ -581,25 +565,11 @@ impl History {
             builder.add_message(session.read_or_gap(read, &mut self.gaps)?);
         }
         let copied = session.copied_from.as_ref().filter(|(_, turns)| turn < *turns);
-        let origin = match (&builder.copied_from, copied) {
-            (_, Some((source, _))) => {
-                let (uuid, _) = session.transcript.turn_end_id(turn);
-                Some(transcript_facts::make_checkpoint_id(
-                    &session.agent,
-                    source,
-                    &uuid,
-                ))
-            }
-            (Some((source, uuid)), None) => {
-                let source = UpstreamId::new(source.as_str());
-                Some(transcript_facts::make_checkpoint_id(
-                    &session.agent,
-                    &source,
-                    uuid,
-                ))
-            }
-            (None, None) => None,
-        };
+        let copied = copied.map(|(source, _)| (source.clone(), session.transcript.turn_end_id(turn).0));
+        let of_record = |(source, uuid): (String, String)| (UpstreamId::from(source), uuid);
+        let origin = copied.or_else(|| builder.copied_from.take().map(of_record));
+        let origin =
+            origin.map(|(source, uuid)| transcript_facts::make_checkpoint_id(&session.agent, &source, &uuid));
         let (id, upstream_id) = (session.checkpoint_id(turn), session.owner_of_turn(turn));
         Some(builder.build(id, step as u64 + 1, upstream_id, parent, origin))
     }
@@ -618,6 +588,13 @@ impl Gaps {
 }
 
 impl SessionTranscript {
+    /// The position of a record in the file of the session `owner`.
+    fn find(&self, owner: &str, record: &str) -> Option<usize> {
+        let own = self.upstream_id.as_str();
+        let may_contain = self.transcript.may_contain_records_of(own, owner);
+        may_contain.then(|| self.transcript.find(owner, record)).flatten()
+    }
+
     fn checkpoint_id(&self, turn: usize) -> CheckpointId {
         let (name, _) = self.transcript.turn_end_id(turn);
         transcript_facts::make_checkpoint_id(&self.agent, &self.owner_of_turn(turn), &name)

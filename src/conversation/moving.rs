@@ -31,7 +31,7 @@ use crate::transcript::moving::{self, MoveObserver, MoveStep, RunningMove, Share
 /// The owner of a move, as recorded in its intent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum MoveOwner {
+pub(super) enum MoveOwner {
     /// One conversation.
     #[serde(rename_all = "camelCase")]
     Conversation {
@@ -41,6 +41,15 @@ enum MoveOwner {
     },
     /// The tree move that moves sessions that belong to no conversation.
     Tree(Uuid),
+}
+
+impl From<&ConversationRecord> for MoveOwner {
+    fn from(record: &ConversationRecord) -> Self {
+        Self::Conversation {
+            conversation_id: record.id,
+            after: record.chain.last_lineage_seq(),
+        }
+    }
 }
 
 /// The files that a move moves, and what it leaves out.
@@ -91,25 +100,8 @@ pub(super) fn move_conversation_files(
             UnrecordedResource::default(),
         ));
     }
-    let resource = run_conversation_move(services, record, plan.steps.clone(), progress)?;
-    Ok((move_answer(plan, record, destination), resource))
-}
-
-fn run_conversation_move(
-    services: &Services,
-    record: &ConversationRecord,
-    steps: Vec<MoveStep>,
-    progress: &Progress,
-) -> Result<UnrecordedResource, ConversationError> {
-    let owner = MoveOwner::Conversation {
-        conversation_id: record.id,
-        after: record.chain.last_lineage_seq(),
-    };
-    let name = format!("{}.{}", record.id, Uuid::new_v4());
-    Ok(UnrecordedResource {
-        files: Some(run_move(services, &name, &owner, steps, progress)?),
-        ..UnrecordedResource::default()
-    })
+    let files = run_move(services, &MoveOwner::from(record), plan.steps.clone(), progress)?;
+    Ok((move_answer(plan, record, destination), files.into()))
 }
 
 /// Moves the files of one session of a conversation to a folder, before the session becomes the head again. Returns `None` if it
@@ -140,43 +132,29 @@ pub(super) fn move_session_files(
     if plan.steps.is_empty() {
         return Ok(Some(UnrecordedResource::default()));
     }
-    Ok(Some(run_conversation_move(
-        services, record, plan.steps, progress,
-    )?))
+    let files = run_move(services, &MoveOwner::from(record), plan.steps, progress)?;
+    Ok(Some(files.into()))
 }
 
-/// Moves files that belong to no conversation, as part of the tree move `id`. On failure, they are back in their old
-/// place. Blocks.
+/// Moves files. On failure, they are back in their old place. Blocks.
 ///
 /// # Errors
 /// As [`move_conversation_files`].
-pub(super) fn move_unowned_files(
+pub(super) fn run_move(
     services: &Services,
-    id: Uuid,
-    steps: Vec<MoveStep>,
-    progress: &Progress,
-) -> Result<RunningMove, ConversationError> {
-    run_move(
-        services,
-        &TreeMove::intent_name(id),
-        &MoveOwner::Tree(id),
-        steps,
-        progress,
-    )
-}
-
-fn run_move(
-    services: &Services,
-    name: &str,
     owner: &MoveOwner,
     steps: Vec<MoveStep>,
     progress: &Progress,
 ) -> Result<RunningMove, ConversationError> {
+    let name = match owner {
+        MoveOwner::Conversation { conversation_id, .. } => format!("{conversation_id}.{}", Uuid::new_v4()),
+        MoveOwner::Tree(id) => TreeMove::intent_name(*id),
+    };
     let owner = serde_json::to_string(owner)
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
     // Each file is read twice: to copy it and to compare the copy.
     progress.expect_bytes(steps.iter().map(|step| 2 * step.bytes).sum());
-    let mut files = RunningMove::begin(&services.data_folder, name, owner, steps).map_err(move_error)?;
+    let mut files = RunningMove::begin(&services.data_folder, &name, owner, steps).map_err(move_error)?;
     let result = files.run(&mut MoveObserver {
         on_bytes: &|bytes| progress.add_done_bytes_io(bytes),
         on_placing: &mut |step, bytes| {

@@ -39,13 +39,7 @@ impl History {
                 PlaceRef::Checkpoint(reference) => reference.agent == session.agent.as_str(),
                 PlaceRef::Message(_) => true,
             };
-            let may_hold = is_of_agent
-                && session
-                    .transcript
-                    .may_contain_records_of(session.upstream_id.as_str(), owner);
-            let message = may_hold
-                .then(|| session.transcript.find(owner, record))
-                .flatten()?;
+            let message = is_of_agent.then(|| session.find(owner, record)).flatten()?;
             Some(MessagePosition {
                 session: number,
                 message,

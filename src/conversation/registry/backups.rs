@@ -476,10 +476,14 @@ impl Registry {
         match target {
             SessionSelector::Conversation(id) => {
                 let record = self.record(id)?;
-                let links = record.chain.links().iter().map(SessionRef::from);
-                let named: Vec<NamedSession> = links
-                    .filter_map(|session| named_session(&self.services, session))
-                    .collect();
+                let named = record.chain.links().iter().filter_map(|link| {
+                    Some(NamedSession {
+                        folder: AgentFolder::of(self.services.catalog.get(&link.agent)?)?,
+                        cwd: Some(link.cwd.clone()),
+                        id: link.upstream_id.clone(),
+                    })
+                });
+                let named: Vec<NamedSession> = named.collect();
                 if named.is_empty() {
                     let what = match record.chain.head() {
                         None => "the conversation has no session yet, so there is no transcript".to_owned(),
@@ -532,14 +536,6 @@ impl Registry {
         let link = holders.iter().find_map(|holder| holder.chain.link(id));
         Ok(link.map(|link| link.cwd.clone()))
     }
-}
-
-fn named_session(services: &Services, session: SessionRef) -> Option<NamedSession> {
-    Some(NamedSession {
-        folder: AgentFolder::of(services.catalog.get(&session.agent)?)?,
-        cwd: Some(session.cwd),
-        id: session.upstream_id,
-    })
 }
 
 /// How many acknowledged turns of a session its backup lacks; 0 if that is unknown.

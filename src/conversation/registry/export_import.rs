@@ -181,17 +181,6 @@ impl Registry {
         Ok(answer)
     }
 
-    /// Undoes the imports that an earlier daemon left unfinished. Returns whether each was undone or set aside.
-    pub async fn undo_unfinished_imports(&self) -> bool {
-        let work = self
-            .services
-            .blocking(|services| importing::undo_unfinished(services));
-        work.await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "could not settle the unfinished imports");
-            false
-        })
-    }
-
     /// The usage that the agent of a live conversation last reported.
     async fn usage(&self, id: ConversationId) -> Option<RawJson> {
         #[derive(Deserialize)]

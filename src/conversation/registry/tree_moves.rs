@@ -27,7 +27,7 @@ use super::super::destination::{Destination, Tree};
 use super::super::effect::Call;
 use super::super::error::{ConversationError, StoreFailure};
 use super::super::folder::{normalized_folder, real_folder, usable_folder};
-use super::super::moving;
+use super::super::moving::{self, MoveOwner};
 use super::super::running_work::Progress;
 use super::super::tree_moves::{MovedConversation, TreeMove, TreeMoveDescription, TreeMoveState};
 use super::Registry;
@@ -205,7 +205,7 @@ impl Registry {
 
     /// Undoes the moves of folders that were interrupted, at a start. The files that belong to no conversation must be settled
     /// before.
-    pub async fn settle_tree_moves(self: &Arc<Self>) {
+    pub(super) async fn settle_tree_moves(self: &Arc<Self>) {
         if self.services.store.status().is_ephemeral {
             return;
         }
@@ -362,7 +362,13 @@ impl Registry {
                     .await
                     .map_err(|error| with_conversation(id, error))?;
             }
-            self.move_unowned_files(known.id, steps, work.progress()).await
+            if steps.is_empty() {
+                return Ok(None);
+            }
+            // The files that belong to no conversation. They move back unless the returned move is committed.
+            let (owner, progress) = (MoveOwner::Tree(known.id), work.progress());
+            let run = move |services: &Arc<_>| moving::run_move(services, &owner, steps, &progress);
+            self.services.blocking(run).await?.map(Some)
         };
         let steps = match moved.await {
             Ok(steps) => steps,
@@ -407,20 +413,6 @@ impl Registry {
             progress,
         };
         self.ask(id, call).await.map(drop)
-    }
-
-    /// Moves the files that belong to no conversation. They move back unless the returned move is committed.
-    async fn move_unowned_files(
-        &self,
-        id: Uuid,
-        steps: Vec<MoveStep>,
-        progress: Arc<Progress>,
-    ) -> Result<Option<RunningMove>, ConversationError> {
-        if steps.is_empty() {
-            return Ok(None);
-        }
-        let work = move |services: &Arc<_>| moving::move_unowned_files(services, id, steps, &progress);
-        self.services.blocking(work).await?.map(Some)
     }
 
     /// Moves everything back that was moved, or returns what could not be moved back. The next move of a folder and the next

@@ -7,7 +7,6 @@
 
 mod judging;
 mod known_files;
-mod reporting;
 mod sync_queue;
 
 use std::collections::{BTreeMap, BTreeSet};
