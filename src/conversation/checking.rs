@@ -9,6 +9,7 @@ use super::services::Services;
 use super::transcript_facts::AgentTranscripts;
 use crate::agent::catalog::AgentEntry;
 use crate::archive::Unpacked;
+use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
 
@@ -65,6 +66,13 @@ pub(super) fn check_answer(
         findings: report.findings,
         more: report.omitted,
         ..CheckAnswer::default()
+    })
+}
+
+/// The head of a conversation, whose transcript is to be checked or repaired.
+pub(super) fn head_to_check(record: &ConversationRecord) -> Result<&Link, ConversationError> {
+    record.chain.head().ok_or_else(|| ConversationError::NotFound {
+        what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
     })
 }
 

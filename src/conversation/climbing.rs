@@ -4,7 +4,6 @@
 //! Owns nothing that outlives the climb. Dropping the future ends the climb and releases the session that it was
 //! opening.
 
-mod inspection;
 mod loading;
 mod steps;
 

@@ -22,7 +22,7 @@ use indexmap::IndexMap;
 use super::bundle::{self, BundleError, BundledAgent, Manifest};
 use super::effect::PromptArrival;
 use super::error::ConversationError;
-use super::folder::real_folder;
+use super::folder::{absolute_path, real_folder};
 use super::history::missing_turns_gap;
 use super::running_work::Progress;
 use super::services::{Services, SessionRef, now};
@@ -220,11 +220,9 @@ fn find_all_files(
     progress.expect_bytes(bytes_of(&found.sessions).saturating_sub(own));
     if let Some(head) = record.chain.head() {
         let gap = missing_turns_gap(services, head, kept_head.as_ref())?;
-        found.missing.extend(gap.map(|gap| MissingSession {
-            upstream_id: gap.upstream_id,
-            agent: head.agent.clone(),
-            detail: gap.detail,
-        }));
+        found
+            .missing
+            .extend(gap.map(|gap| SessionRef::from(head).missing(gap.detail)));
     }
     Ok(found)
 }
@@ -273,13 +271,7 @@ fn real_path(cwd: &str) -> Option<String> {
 
 /// Checks the path that a caller gives, as far as possible before writing.
 fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
-    let target = PathBuf::from(path);
-    if !target.is_absolute() {
-        return Err(ConversationError::invalid(
-            "path",
-            format!("path must be absolute, not {path:?}"),
-        ));
-    }
+    let target = absolute_path(path)?;
     if target.file_name().is_none() || path.ends_with('/') {
         return Err(unusable_path(&target, "it names no file"));
     }

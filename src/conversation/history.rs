@@ -128,7 +128,7 @@ impl History {
         let newer = newer_branch_end(services, head);
         let has_newer = newer.is_some();
         let scope = TranscriptScope::WithBackups;
-        let mut history = Self::open_ending_with(services, record, head, scope, newer)?;
+        let mut history = Self::ending_with_link(services, record, head, scope, newer)?;
         if has_newer {
             history.gaps.listed.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
@@ -150,25 +150,16 @@ impl History {
         scope: TranscriptScope,
     ) -> Result<Self, ConversationError> {
         match record.chain.head() {
-            Some(head) => Self::ending_with_link(services, record, head, scope),
+            Some(head) => Self::ending_with_link(services, record, head, scope, None),
             None => Ok(Self::default()),
         }
     }
 
-    /// The history that ends with a link of a conversation, as it was when that link was the head.
+    /// The history that ends with a link of a conversation, or `until` a checkpoint in it, as it was when that link was the head.
     ///
     /// # Errors
     /// As [`History::current`].
     pub(super) fn ending_with_link(
-        services: &Services,
-        record: &ConversationRecord,
-        head: &Link,
-        scope: TranscriptScope,
-    ) -> Result<Self, ConversationError> {
-        Self::open_ending_with(services, record, head, scope, None)
-    }
-
-    fn open_ending_with(
         services: &Services,
         record: &ConversationRecord,
         head: &Link,
@@ -266,6 +257,13 @@ impl History {
             detail,
         }));
         self.sessions.push(session);
+    }
+
+    /// Why a session of this history is missing from it, if that is for one of these reasons.
+    pub(super) fn missing_reason(&self, id: &UpstreamId, kinds: &[GapKind]) -> Option<&str> {
+        let mut gaps = self.gaps.listed.iter();
+        let gap = gaps.find(|gap| gap.upstream_id == *id && kinds.contains(&gap.kind));
+        gap.map(|gap| gap.detail.as_str())
     }
 
     /// Fails if a part of the history cannot be read now, for callers that depend on all of it.
@@ -390,11 +388,6 @@ impl History {
         let named = turn.and_then(|turn| Some((turn, self.checkpoint_id_of_turn(turn)?)));
         let (turn, id) = named.ok_or_else(|| ConversationError::CheckpointNotFound { id: name.clone() })?;
         self.turn_answer(&id, Some(turn), None)
-    }
-
-    /// Whether `id` is the current checkpoint of the turn with this number.
-    pub(super) fn is_checkpoint_of_turn(&self, id: &CheckpointId, step: usize) -> bool {
-        self.checkpoint_id_of_turn(step).as_ref() == Some(id)
     }
 
     /// A page of messages, oldest first, as messages or as updates.
@@ -574,7 +567,8 @@ impl History {
         Some(builder.build(id, step as u64 + 1, upstream_id, parent, origin))
     }
 
-    fn checkpoint_id_of_turn(&self, step: usize) -> Option<CheckpointId> {
+    /// The current checkpoint of the turn with this number.
+    pub(super) fn checkpoint_id_of_turn(&self, step: usize) -> Option<CheckpointId> {
         let session = self.sessions.get(self.session_of_turn(step))?;
         Some(session.checkpoint_id(step - session.turns_before))
     }

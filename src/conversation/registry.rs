@@ -8,7 +8,6 @@ mod agents;
 mod backups;
 mod export_import;
 mod filter;
-mod fork_tree;
 mod idempotency;
 mod moving;
 mod previous_run;

@@ -12,7 +12,7 @@ use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::Fidelity;
 
-use super::checking::{check_answer, readable_transcripts};
+use super::checking::{check_answer, head_to_check, readable_transcripts};
 use super::closed_sessions::ClosedSessions;
 use super::effect::{NewBranch, WorkResult};
 use super::error::ConversationError;
@@ -59,9 +59,7 @@ fn repair_head_blocking(
     services: &Services,
     record: &ConversationRecord,
 ) -> Result<(WorkResult, UnrecordedResource), ConversationError> {
-    let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
-        what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
-    })?;
+    let head = head_to_check(record)?;
     let entry = services.agent(&head.agent)?;
     let transcripts = readable_transcripts(services, &entry)?;
     let id = &head.upstream_id;

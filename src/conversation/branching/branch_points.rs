@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use bridge_protocol::history::GapKind;
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::{CheckpointId, UpstreamId};
 use jiff::Timestamp;
@@ -153,15 +154,19 @@ impl BranchJob {
             let entry = entries.find(|entry| entry.upstream_id == session)?;
             Some(link_from_entry(entry))
         });
-        let history =
-            link.map(|link| History::ending_with_link(services, record, &link, TranscriptScope::AgentFiles));
-        let mut reason = current.missing_reason(at.upstream_id()).map(str::to_owned);
+        let scope = TranscriptScope::AgentFiles;
+        let history = link.map(|link| History::ending_with_link(services, record, &link, scope, None));
+        let missing = |history: &History| {
+            let reason = history.missing_reason(&session, &[GapKind::Missing, GapKind::Unreadable]);
+            reason.map(str::to_owned)
+        };
+        let mut reason = missing(&current);
         if let Some(history) = history.transpose()? {
             if let Some(position) = history.position_of(at) {
                 return Ok((history, position));
             }
             history.refuse_unread()?;
-            reason = reason.or_else(|| history.missing_reason(at.upstream_id()).map(str::to_owned));
+            reason = reason.or_else(|| missing(&history));
         }
         current.refuse_unread()?;
         Err(match reason {

@@ -68,16 +68,6 @@ impl History {
         Some(session.turns_before + session.transcript.turn_of(position.message)?)
     }
 
-    /// Why a session of this history is missing from it, if it is.
-    pub(in super::super) fn missing_reason(&self, upstream_id: &str) -> Option<&str> {
-        let mut gaps = self.gaps.listed.iter();
-        let is_missing = |gap: &&HistoryGap| {
-            gap.upstream_id.as_str() == upstream_id
-                && matches!(gap.kind, GapKind::Missing | GapKind::Unreadable)
-        };
-        gaps.find(is_missing).map(|gap| gap.detail.as_str())
-    }
-
     /// Where the history ends that remains when the turn that a message belongs to is replaced. `None` if nothing remains.
     ///
     /// # Errors

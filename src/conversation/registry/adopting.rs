@@ -14,7 +14,9 @@ use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 
 use super::super::answer::{Answer, CallKey};
-use super::super::checking::{check_answer, check_session, check_unpacked_backup, readable_transcripts};
+use super::super::checking::{
+    check_answer, check_session, check_unpacked_backup, head_to_check, readable_transcripts,
+};
 use super::super::effect::{Call, Ledger};
 use super::super::error::ConversationError;
 use super::super::folder::usable_stored_folder;
@@ -226,9 +228,7 @@ impl Registry {
     /// When there is no such conversation, it has no session, or its transcript is missing or cannot be read.
     pub async fn check_head(&self, id: ConversationId) -> Result<CheckAnswer, ConversationError> {
         let record = self.record(id)?;
-        let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
-            what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
-        })?;
+        let head = head_to_check(&record)?;
         let entry = self.services.agent(&head.agent)?;
         readable_transcripts(&self.services, &entry)?;
         self.services.check_project(&entry, &head.cwd).await?;

@@ -56,14 +56,6 @@ struct NamedSession {
     id: UpstreamId,
 }
 
-/// Candidates for the sessions that a caller names, found without reading the disk.
-struct RequestedSessions {
-    /// For a conversation: its sessions, head last. For an id: the session of each agent that may have it.
-    candidates: Vec<NamedSession>,
-    /// The id, if the caller named one.
-    id: Option<UpstreamId>,
-}
-
 impl SessionSelector {
     fn conversation(&self) -> Option<ConversationId> {
         match self {
@@ -73,31 +65,35 @@ impl SessionSelector {
     }
 }
 
-impl RequestedSessions {
-    /// Reads which candidates exist. An id must match one session that a conversation or an agent has, or that has a backup.
-    /// Blocks.
-    fn resolve(self, services: &Services) -> Result<Vec<NamedSession>, ConversationError> {
-        let Some(id) = self.id else {
-            return Ok(self.candidates);
-        };
-        let mut found = self.candidates;
-        found.retain(|named| {
-            let transcripts = named.folder.transcripts(services);
-            named.cwd.is_some() || transcripts.has_backup(&id) || transcripts.find("", &id).is_ok()
-        });
-        match found.len() {
-            0 => Err(ConversationError::NotFound {
-                what: format!("there is no transcript \"{id}\" and no backup of it"),
-            }),
-            1 => Ok(found),
-            _ => Err(ConversationError::AmbiguousAgents {
-                name: id.to_string(),
-                agents: found
-                    .iter()
-                    .map(|named| named.folder.entry.name.clone())
-                    .collect(),
-            }),
-        }
+/// Candidates for the sessions that a caller names, found without reading the disk, and the id, if the caller named one. For a
+/// conversation: its sessions, head last. For an id: the session of each agent that may have it.
+type RequestedSessions = (Vec<NamedSession>, Option<UpstreamId>);
+
+/// Reads which candidates exist. An id must match one session that a conversation or an agent has, or that has a backup.
+/// Blocks.
+fn existing_sessions(
+    services: &Services,
+    (mut found, id): RequestedSessions,
+) -> Result<Vec<NamedSession>, ConversationError> {
+    let Some(id) = id else {
+        return Ok(found);
+    };
+    found.retain(|named| {
+        let transcripts = named.folder.transcripts(services);
+        named.cwd.is_some() || transcripts.has_backup(&id) || transcripts.find("", &id).is_ok()
+    });
+    match found.len() {
+        0 => Err(ConversationError::NotFound {
+            what: format!("there is no transcript \"{id}\" and no backup of it"),
+        }),
+        1 => Ok(found),
+        _ => Err(ConversationError::AmbiguousAgents {
+            name: id.to_string(),
+            agents: found
+                .iter()
+                .map(|named| named.folder.entry.name.clone())
+                .collect(),
+        }),
     }
 }
 
@@ -348,14 +344,14 @@ impl Registry {
         // Read before the sessions are looked up, so that a move that ends in between is noticed.
         let mut moved = target.conversation().map(location).transpose()?;
         let requested = self.requested_sessions("transcript/keep", target).await?;
-        if let Some(session) = &requested.id {
+        if let (_, Some(session)) = &requested {
             // Only a session that a conversation has can be moved with it.
             let holder = self.resolve(&session.as_str().into());
             moved = holder.ok().map(location).transpose()?;
         }
         let services = Arc::clone(&self.services);
         let work = move || {
-            let named = requested.resolve(&services)?;
+            let named = existing_sessions(&services, requested)?;
             let mut answer = KeepAnswer {
                 enabled: services.backups.rules.is_enabled,
                 ..KeepAnswer::default()
@@ -407,7 +403,7 @@ impl Registry {
         let requested = self.requested_sessions("transcript/restore", target).await?;
         let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
         let work = move || {
-            let named = requested.resolve(&services)?;
+            let named = existing_sessions(&services, requested)?;
             let mut answer = RestoreAnswer::default();
             let (mut has_backup, count) = (false, named.len());
             // The last session is the head, with which the conversation continues.
@@ -498,36 +494,22 @@ impl Registry {
                     let cwd = cwd.as_deref().unwrap_or_default();
                     self.services.check_project(&folder.entry, cwd).await?;
                 }
-                Ok(RequestedSessions {
-                    candidates: named,
-                    id: None,
-                })
+                Ok((named, None))
             }
             SessionSelector::Session(id, agent) => {
                 let id = self.complete_session_id(method, id, agent.as_ref()).await?;
-                Ok(RequestedSessions {
-                    candidates: self.candidate_sessions(&id, agent.as_ref())?,
-                    id: Some(id),
-                })
+                let folders = self.roots_of_sessions(agent.as_ref())?.into_iter();
+                let candidates = folders.map(|folder| {
+                    Ok(NamedSession {
+                        cwd: self.cwd_of(&id, &folder.entry.transcript_root())?,
+                        id: id.clone(),
+                        folder,
+                    })
+                });
+                let candidates = candidates.collect::<Result<_, ConversationError>>()?;
+                Ok((candidates, Some(id)))
             }
         }
-    }
-
-    /// The session of this id for each agent that may have it.
-    fn candidate_sessions(
-        &self,
-        id: &UpstreamId,
-        agent: Option<&AgentName>,
-    ) -> Result<Vec<NamedSession>, ConversationError> {
-        let folders = self.roots_of_sessions(agent)?.into_iter();
-        let named = folders.map(|folder| {
-            Ok(NamedSession {
-                cwd: self.cwd_of(id, &folder.entry.transcript_root())?,
-                id: id.clone(),
-                folder,
-            })
-        });
-        named.collect()
     }
 
     /// The folder of a session, from a conversation that has it.

@@ -235,7 +235,7 @@ fn single_checkpoint(
     let current = owner.and_then(|owner| history(services, owner, false).ok());
     let step = current.as_ref().and_then(|history| history.turn_number_of(place));
     if let (Some(current), Some(step)) = (current, step)
-        && current.is_checkpoint_of_turn(id, step)
+        && current.checkpoint_id_of_turn(step).as_ref() == Some(id)
     {
         return current.turn_answer(id, Some(step), None);
     }

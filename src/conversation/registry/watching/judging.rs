@@ -104,7 +104,7 @@ pub(super) fn judge(
     };
     // Turns before the last have ended, since another prompt follows them.
     if may_be_over || seen.prompts != state.prompts {
-        let history = History::ending_with_link(services, record, link, TranscriptScope::AgentFiles);
+        let history = History::ending_with_link(services, record, link, TranscriptScope::AgentFiles, None);
         let mut history = log_unreadable(path, history)?;
         let again = log_unreadable(path, dialect.state(&services.index_cache, path))?;
         let Some(turns) = log_unreadable(path, history.turns_in_file(&link.upstream_id, path))? else {
