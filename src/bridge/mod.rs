@@ -35,6 +35,7 @@ use crate::store::RequestId;
 use fingerprint::fingerprint;
 
 pub use crate::conversation::actor::ClientSwitchReason;
+use crate::conversation::actor::Message;
 pub use crate::conversation::client_request::{ClientRequest, ClientSuitability};
 pub use crate::conversation::effect::NewTurn;
 pub use crate::conversation::events::{Delivery, EncodedEvent, Subscriber};
@@ -167,7 +168,7 @@ impl Bridge {
         client: Arc<ClientProfile>,
         occasion: ClientSwitchReason,
     ) -> Result<(), BridgeError> {
-        Ok(self.registry.run_agent_for(id, client, occasion)?)
+        Ok(self.registry.send(id, Message::RunFor(client, occasion))?)
     }
 
     /// What is known of the session of a conversation, after the calls that came before.
@@ -190,16 +191,14 @@ impl Bridge {
         is_of_subagent: bool,
     ) -> Result<Result<RawJson, RawJson>, BridgeError> {
         let (reply, answer) = oneshot::channel();
-        let reply = Some(reply);
-        self.registry.forward_message(
-            id,
-            ClientMessage {
-                method,
-                params,
-                is_of_subagent,
-                reply,
-            },
-        )?;
+        let message = ClientMessage {
+            method,
+            params,
+            is_of_subagent,
+            reply: Some(reply),
+        };
+        let message = Message::ForwardToAgent(Box::new(message));
+        self.registry.send(id, message)?;
         let answer = answer.await.map_err(|_| {
             let message = "the session is not open in the agent, or was closed before the agent answered";
             BridgeError::new(ErrorKind::AgentUnavailable, message)
@@ -222,16 +221,14 @@ impl Bridge {
         params: RawJson,
         is_of_subagent: bool,
     ) -> Result<(), BridgeError> {
-        let reply = None;
-        Ok(self.registry.forward_message(
-            id,
-            ClientMessage {
-                method,
-                params,
-                is_of_subagent,
-                reply,
-            },
-        )?)
+        let message = ClientMessage {
+            method,
+            params,
+            is_of_subagent,
+            reply: None,
+        };
+        let message = Message::ForwardToAgent(Box::new(message));
+        Ok(self.registry.send(id, message)?)
     }
 
     /// Finds the conversation that a reference names.

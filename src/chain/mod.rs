@@ -123,7 +123,19 @@ impl Chain {
     /// Whether the chain contains the upstream id.
     #[must_use]
     pub fn contains(&self, upstream_id: &UpstreamId) -> bool {
-        self.links.iter().any(|link| &link.upstream_id == upstream_id)
+        self.link(upstream_id).is_some()
+    }
+
+    /// Returns the link of an upstream id.
+    #[must_use]
+    pub fn link(&self, upstream_id: &UpstreamId) -> Option<&Link> {
+        self.links.iter().find(|link| &link.upstream_id == upstream_id)
+    }
+
+    /// Whether the upstream id is that of the head.
+    #[must_use]
+    pub fn is_head(&self, upstream_id: &UpstreamId) -> bool {
+        self.head().is_some_and(|head| &head.upstream_id == upstream_id)
     }
 
     /// Makes an upstream session the head.

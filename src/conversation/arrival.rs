@@ -177,8 +177,9 @@ fn open_transcript(
     services: &Services,
     session: &SessionRef,
 ) -> Option<Result<BoxedTranscript, TranscriptError>> {
-    let (dialect, session) = services.transcript(&session.agent, &session.cwd, &session.upstream_id)?;
-    Some(dialect.open(session, None))
+    let transcripts = services.transcripts(&session.agent)?;
+    let session = transcripts.session(&session.cwd, &session.upstream_id);
+    Some(transcripts.dialect.open(session, None))
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@
 mod branch_points;
 mod edit_branch;
 mod transcript_state;
-mod unopened_source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_protocol::conversation::BranchedVia;
-use bridge_protocol::id::{AgentName, UpstreamId};
+use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, Via};
+use serde_json::Value;
 
 use crate::agent::catalog::AgentEntry;
 use crate::agent::client::ClientProfile;
@@ -23,7 +23,6 @@ use crate::transcript::checkpoint::{CheckpointRef, PlaceRef};
 use crate::transcript::meter::{Meter, with_meter};
 use crate::transcript::turn_counts::TurnCounts;
 
-use super::backup;
 use super::climbing::{acquire_process, refuse_reused_id};
 use super::closed_sessions::ClosedSessions;
 use super::effect::NewBranch;
@@ -33,12 +32,13 @@ use super::history::BranchPoint;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::{Services, chain_text};
-use super::transcript_facts::{self, AgentTranscripts};
+use super::transcript_facts::AgentTranscripts;
 use super::transcript_growth::PromptTally;
 use super::upstream::{self, OpenError, OpenMode};
 use transcript_state::{TranscriptState, expected_turns};
 
 /// What to branch, and how.
+#[derive(Clone)]
 pub(super) struct BranchJob {
     /// The services of the daemon.
     pub services: Arc<Services>,
@@ -67,8 +67,7 @@ pub(super) struct BranchJob {
 impl BranchJob {
     /// How many turns the source session should contain, and how many of them it carried over from another session.
     fn acknowledged_and_carried(&self) -> (u64, u64) {
-        let links = self.record.chain.links();
-        let link = links.iter().find(|link| link.upstream_id == self.source);
+        let link = self.record.chain.link(&self.source);
         link.map_or((0, 0), |link| {
             (link.carried_turns + link.turns, link.carried_turns)
         })
@@ -119,12 +118,11 @@ impl BranchJob {
         if self.at.is_none() && !self.is_turn_running {
             return Ok(None);
         }
-        let (record, at, from) = (self.record.clone(), self.at.clone(), self.source.clone());
-        self.blocking(move |services, entry| {
-            let point = match (at, running_since) {
-                (Some(at), _) => branch_points::named_point(services, entry, &record, &at).map(Some),
-                (None, Some(since)) => branch_points::point_before_time(services, entry, &record, since),
-                (None, None) => branch_points::point_at_end(services, entry, &record, &from),
+        self.blocking(move |job| {
+            let point = match (&job.at, running_since) {
+                (Some(at), _) => job.named_point(at).map(Some),
+                (None, Some(since)) => job.point_before_time(since),
+                (None, None) => job.point_at_end(),
             };
             point?.map(Some).ok_or_else(no_finished_turn_error)
         })
@@ -149,12 +147,9 @@ impl BranchJob {
         let Some((at, point)) = origin else {
             return Ok(None);
         };
-        let (record, branch) = (self.record.clone(), self.source.clone());
-        let is_lost = self.blocking(move |services, entry| {
-            let listed = entry.listed_transcripts();
-            Ok(listed.is_some_and(|(root, format)| {
-                backup::is_missing(services, root, format, &record.cwd, &branch)
-            }))
+        let is_lost = self.blocking(|job| {
+            let is_missing = |of: AgentTranscripts<'_>| of.is_missing(&job.record.cwd, &job.source);
+            Ok(job.transcripts().is_some_and(is_missing))
         });
         if !is_lost.await? {
             return Ok(None);
@@ -176,7 +171,7 @@ impl BranchJob {
             return self.cut_copy(point).await;
         }
         let of_place = point.clone();
-        let message = self.blocking(move |_, entry| branch_points::fork_message_id(entry, &of_place));
+        let message = self.blocking(move |job| branch_points::fork_message_id(&job.entry, &of_place));
         let Some(message) = message.await? else {
             let why = match self.entry.kind.fork_point {
                 ForkPointSupport::None => {
@@ -191,7 +186,7 @@ impl BranchJob {
         };
         let point = Some((point, message.as_str()));
         let mut made = self.native_fork(point).await;
-        if matches!(&made, Err(error) if unopened_source::is_unknown_point(error)) && self.open_once().await {
+        if matches!(&made, Err(error) if is_unknown_point(error)) && self.open_once().await {
             made = self.native_fork(point).await;
         }
         made
@@ -200,14 +195,16 @@ impl BranchJob {
     /// Runs work that reads transcripts on a blocking thread.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Services, &AgentEntry) -> Result<T, ConversationError> + Send + 'static,
+        work: impl FnOnce(&Self) -> Result<T, ConversationError> + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let entry = Arc::clone(&self.entry);
+        let job = self.clone();
         let meter: Arc<dyn Meter> = Arc::clone(&self.progress) as _;
-        let task = self
-            .services
-            .blocking(move |services| with_meter(meter, || work(services, &entry)));
-        task.await?
+        tokio::task::spawn_blocking(move || with_meter(meter, || work(&job))).await?
+    }
+
+    /// The agent's transcripts. `None` if this version cannot read them.
+    fn transcripts(&self) -> Option<AgentTranscripts<'_>> {
+        self.services.transcripts_of(&self.entry)
     }
 
     /// Refuses a branch whose fidelity would be too low.
@@ -216,9 +213,9 @@ impl BranchJob {
         if self.min_fidelity <= Fidelity::Partial {
             return Ok(());
         }
-        let (acknowledged, carried) = self.acknowledged_and_carried();
-        let state = self.read_source(move |transcripts, cwd, _, id| {
-            TranscriptState::from_counts(source_counts(transcripts, cwd, id, carried), acknowledged)
+        let (acknowledged, _) = self.acknowledged_and_carried();
+        let state = self.read_source(move |job, transcripts| {
+            TranscriptState::from_counts(job.source_counts(transcripts, &job.source), acknowledged)
         });
         let state = state.await?;
         if state.fidelity() >= self.min_fidelity {
@@ -273,24 +270,23 @@ impl BranchJob {
             closed.close(session).wait_until_closed().await;
             return Err(error);
         }
-        let (acknowledged, carried) = self.acknowledged_and_carried();
+        let (acknowledged, _) = self.acknowledged_and_carried();
         let branch = answer.upstream_id.clone();
         let state = self
-            .read_source(move |transcripts, cwd, agent, id| {
-                let source = source_counts(transcripts, cwd, id, carried);
+            .read_source(move |job, transcripts| {
+                let (cwd, id) = (&job.record.cwd, &job.source);
+                let source = job.source_counts(transcripts, id);
                 let expected = match &source {
                     Ok(source) => expected_turns(source.as_ref(), source.as_ref(), acknowledged),
                     Err(_) => acknowledged,
                 };
                 // The agent may write the branch's transcript later; until then, use the source's.
-                let file = match transcript_facts::turn_counts(transcripts, cwd, &branch, None) {
+                let file = match transcripts.turn_counts(cwd, &branch, None) {
                     Ok(None) => source,
                     branch => branch,
                 };
                 TranscriptState {
-                    last_checkpoint: transcript_facts::last_checkpoint(transcripts, cwd, agent, id)
-                        .ok()
-                        .flatten(),
+                    last_checkpoint: transcripts.last_checkpoint(cwd, id).ok().flatten(),
                     prompts: count_prompts(transcripts, cwd, &branch),
                     ..TranscriptState::from_counts(file, expected)
                 }
@@ -329,6 +325,28 @@ impl BranchJob {
         Ok((branched, UnrecordedResource::from(session)))
     }
 
+    /// Opens the source session and closes it again, so that the agent reads it. Returns whether that worked; false if the
+    /// session is open already, because the agent has then read it.
+    async fn open_once(&self) -> bool {
+        let (services, entry, closed) = (&self.services, &self.entry, &self.closed_sessions);
+        let Ok(lease) = acquire_process(services, entry).await else {
+            return false;
+        };
+        if lease.connection().is_attached(self.source.as_str()) {
+            return false;
+        }
+        let (opening, record) = (OpenMode::Resume(self.source.clone()), &self.record);
+        let cwd = &record.cwd;
+        match upstream::open_session(services, entry, lease, &opening, cwd, record, closed).await {
+            Ok((session, _)) => closed.close(session).has_ended().await,
+            Err(error) => {
+                let error = chain_text(&error);
+                tracing::warn!(upstream_id = %self.source, error, "could not open a session to fork it");
+                false
+            }
+        }
+    }
+
     /// Fails if the fork's transcript, where it exists, does not end at the requested place: an agent that does not support
     /// the place forks the whole session.
     async fn check_fork_end(
@@ -336,14 +354,14 @@ impl BranchJob {
         branch: &UpstreamId,
         point: &BranchPoint,
     ) -> Result<(), ConversationError> {
-        let (branch, cwd, until) = (branch.clone(), self.cwd.clone(), point.checkpoint.clone());
-        self.blocking(move |services, entry| {
-            let last = branch_points::last_checkpoint_of(services, entry, &cwd, &branch)?;
+        let (branch, until) = (branch.clone(), point.checkpoint.clone());
+        self.blocking(move |job| {
+            let last = job.last_checkpoint_of(&job.cwd, &branch)?;
             match last.is_none_or(|last| last == until) {
                 true => Ok(()),
                 false => Err(ConversationError::Unsupported(format!(
                     "the agent {} did not cut its fork at the requested message, so the branch would contain later turns",
-                    entry.name
+                    job.entry.name
                 ))),
             }
         })
@@ -358,10 +376,8 @@ impl BranchJob {
                 self.entry.name
             )));
         }
-        let (record, from) = (self.record.clone(), self.source.clone());
-        let point = self
-            .blocking(move |services, entry| branch_points::point_at_end(services, entry, &record, &from));
-        let point = point.await?.ok_or_else(no_finished_turn_error)?;
+        let point = self.blocking(Self::point_at_end).await?;
+        let point = point.ok_or_else(no_finished_turn_error)?;
         self.cut_copy(&point).await
     }
 
@@ -370,21 +386,23 @@ impl BranchJob {
         &self,
         point: &BranchPoint,
     ) -> Result<(NewBranch, UnrecordedResource), ConversationError> {
-        let (acknowledged, carried) = self.acknowledged_and_carried();
-        let (cwd, from) = (self.record.cwd.clone(), point.session.clone());
-        let to = self.cwd.clone();
-        let (until, is_named) = (point.checkpoint.clone(), self.at.is_some());
-        let copied = self.blocking(move |services, entry| {
-            let Some((root, format)) = entry.copyable_transcripts() else {
-                return Ok(None);
+        let (from, until) = (point.session.clone(), point.checkpoint.clone());
+        let copied = self.blocking(move |job| {
+            let (cwd, (acknowledged, _)) = (&job.record.cwd, job.acknowledged_and_carried());
+            let transcripts = job.transcripts();
+            let transcripts = transcripts.filter(|of_agent| of_agent.dialect.abilities().can_copy);
+            let Some(transcripts) = transcripts else {
+                return Err(ConversationError::Unsupported(format!(
+                    "the transcripts of the agent {} cannot be cut",
+                    job.entry.name
+                )));
             };
-            let transcripts = (format.dialect(), services.home(root));
             let copy = || {
                 // Count before the copy is made: an error afterwards would leave the copy behind.
-                let whole = source_counts(transcripts, &cwd, &from, carried)?;
-                let up_to_cut = transcript_facts::turn_counts(transcripts, &cwd, &from, Some(&until))?;
+                let whole = job.source_counts(transcripts, &from)?;
+                let up_to_cut = transcripts.turn_counts(cwd, &from, Some(&until))?;
                 // If the caller named the place, later turns are not expected; lost turns may be from before it.
-                let expected = match (is_named, &whole, &up_to_cut) {
+                let expected = match (job.at.is_some(), &whole, &up_to_cut) {
                     (true, Some(whole), Some(kept)) => {
                         // A turn that the place itself cuts off does not count as missing.
                         let begun = kept.turns.saturating_sub(u64::from(kept.is_last_cut_off));
@@ -392,25 +410,18 @@ impl BranchJob {
                     }
                     _ => expected_turns(whole.as_ref(), up_to_cut.as_ref(), acknowledged),
                 };
-                let copy =
-                    transcript_facts::copy_session(services, transcripts, (&cwd, &to), &from, Some(&until))?;
-                let file = transcript_facts::turn_counts(transcripts, &cwd, &copy.upstream_id, None);
+                let copy = transcripts.copy_session((cwd, &job.cwd), &from, Some(&until))?;
+                let file = transcripts.turn_counts(cwd, &copy.upstream_id, None);
                 Ok((copy, TranscriptState::from_counts(file, expected)))
             };
-            let copied = copy().map_err(|error: TranscriptError| match error {
+            copy().map_err(|error: TranscriptError| match error {
                 TranscriptError::RecordNotFound { .. } => {
                     ConversationError::CheckpointNotFound { id: until.clone() }
                 }
                 error => branch_points::cut_error(&error),
-            });
-            copied.map(Some)
+            })
         });
-        let (copy, look) = copied.await?.ok_or_else(|| {
-            ConversationError::Unsupported(format!(
-                "the transcripts of the agent {} cannot be cut",
-                self.entry.name
-            ))
-        })?;
+        let (copy, look) = copied.await?;
         let branched = NewBranch {
             upstream_id: copy.upstream_id,
             source: point.session.clone(),
@@ -426,17 +437,24 @@ impl BranchJob {
     /// Runs `pick` on the source session's transcripts; returns the default if this version cannot read the agent's.
     async fn read_source<T: Default + Send + 'static>(
         &self,
-        pick: impl FnOnce(AgentTranscripts<'_>, &str, &AgentName, &UpstreamId) -> T + Send + 'static,
+        pick: impl FnOnce(&Self, AgentTranscripts<'_>) -> T + Send + 'static,
     ) -> Result<T, ConversationError> {
-        let (cwd, id) = (self.record.cwd.clone(), self.source.clone());
-        self.blocking(move |services, entry| {
-            let Some((root, format)) = entry.listed_transcripts() else {
-                return Ok(T::default());
-            };
-            let transcripts = (format.dialect(), services.home(root));
-            Ok(pick(transcripts, &cwd, &entry.name, &id))
+        self.blocking(|job| {
+            let transcripts = job.transcripts();
+            Ok(transcripts.map_or_else(T::default, |transcripts| pick(job, transcripts)))
         })
         .await
+    }
+
+    /// Counts the turns in the transcript of a source session.
+    fn source_counts(
+        &self,
+        transcripts: AgentTranscripts<'_>,
+        id: &UpstreamId,
+    ) -> Result<Option<TurnCounts>, TranscriptError> {
+        let found = transcripts.turn_counts(&self.record.cwd, id, None)?;
+        let (_, carried) = self.acknowledged_and_carried();
+        Ok(found.map(|source| source.with_copied_turns(carried)))
     }
 
     /// Restores missing transcripts from their backups, as a resume does: of the sessions to branch, and of those that show
@@ -445,23 +463,37 @@ impl BranchJob {
     /// # Errors
     /// If a missing transcript cannot be restored, or the head was restored with fewer turns and that was not reported yet.
     async fn restore_missing(&self, sessions: Vec<UpstreamId>) -> Result<(), ConversationError> {
-        let record = self.record.clone();
-        self.blocking(move |services, entry| {
+        self.blocking(move |job| {
+            let Some(transcripts) = job.transcripts() else {
+                return Ok(());
+            };
             for id in sessions {
-                if record.chain.head().is_some_and(|head| head.upstream_id == id) {
-                    backup::refuse_unreported_loss(services, entry, &record)?;
+                if job.record.chain.is_head(&id) {
+                    transcripts.refuse_unreported_loss(&job.record)?;
                 }
                 // A session of another conversation is refused later.
-                if backup::is_missing_with_backup(services, entry, &record, &id)
-                    && branch_points::has_session(services, &record, &id)?
-                {
-                    backup::restore_for_change(services, entry, &record, &id)?;
+                if transcripts.is_missing_with_backup(&job.record, &id) && job.has_session(&id)? {
+                    transcripts.restore_for_change(&job.record, &id)?;
                 }
             }
             Ok(())
         })
         .await
     }
+}
+
+/// Whether the agent did not find the message to fork after. Codex (0.166) finds none in a session that it has not opened
+/// yet, such as a repaired copy or an imported session.
+fn is_unknown_point(refused: &ConversationError) -> bool {
+    let ConversationError::AgentError {
+        upstream: Some(upstream),
+        ..
+    } = refused
+    else {
+        return false;
+    };
+    let error: Option<Value> = upstream.read().ok();
+    error.is_some_and(|error| error["data"]["messageId"].is_string())
 }
 
 fn no_finished_turn_error() -> ConversationError {
@@ -481,32 +513,19 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 /// Copies the files that a fork refers to from its source's folder to the fork's, if the agent stores such files next to its
 /// transcripts. Blocks.
 pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
-    let found = services.transcript(&link.agent, &link.cwd, &link.upstream_id);
-    let Some((dialect, session)) = found.filter(|(dialect, _)| dialect.forks_borrow_files()) else {
+    let transcripts = services.transcripts(&link.agent);
+    let Some(transcripts) = transcripts.filter(|of_agent| of_agent.dialect.forks_borrow_files()) else {
         return;
     };
-    let copy = |transcript: PathBuf| {
-        let (copies, id) = (&services.copy_plans, &link.upstream_id);
-        copies.copy_borrowed_files(&services.store, id, &transcript)
-    };
-    if let Err(error) = dialect.find(session).and_then(copy) {
+    let id = &link.upstream_id;
+    let copy = |transcript: PathBuf| services.copy_plans.copy_borrowed_files(id, &transcript);
+    if let Err(error) = transcripts.find(&link.cwd, id).and_then(copy) {
         tracing::warn!(upstream = %link.upstream_id, error = chain_text(&error), "could not copy the files that a fork names; they stay with its source");
     }
 }
 
-/// Counts the turns in the transcript of the source session.
-fn source_counts(
-    transcripts: AgentTranscripts<'_>,
-    cwd: &str,
-    id: &UpstreamId,
-    carried: u64,
-) -> Result<Option<TurnCounts>, TranscriptError> {
-    let found = transcript_facts::turn_counts(transcripts, cwd, id, None)?;
-    Ok(found.map(|source| source.with_copied_turns(carried)))
-}
-
 /// Counts the prompts in the transcript of a session, including abandoned branches; `None` if they cannot be counted.
-fn count_prompts((dialect, home): AgentTranscripts<'_>, cwd: &str, id: &UpstreamId) -> Option<u64> {
-    let opened = dialect.open(home.session(Some(cwd), id.as_str()), None);
-    opened.ok()?.prompts()
+fn count_prompts(transcripts: AgentTranscripts<'_>, cwd: &str, id: &UpstreamId) -> Option<u64> {
+    let session = transcripts.home().session(Some(cwd), id.as_str());
+    transcripts.dialect.open(session, None).ok()?.prompts()
 }

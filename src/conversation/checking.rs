@@ -1,28 +1,27 @@
 //! Checks of transcripts, as the answers to calls. Blocks.
 
-use std::path::Path;
-
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::{CheckAnswer, FindingKind};
+use bridge_protocol::link::Link;
 
-use super::backup;
 use super::error::ConversationError;
 use super::services::Services;
+use super::transcript_facts::AgentTranscripts;
 use crate::agent::catalog::AgentEntry;
 use crate::archive::Unpacked;
+use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
-use crate::transcript::dialect::Session;
-use crate::transcript::transcript_list::Format;
 
 /// Checks the backup of a session whose transcript is missing. Blocks.
 pub(super) fn check_unpacked_backup(
-    entry: &AgentEntry,
+    transcripts: AgentTranscripts<'_>,
     id: &UpstreamId,
     unpacked: &Unpacked,
 ) -> Result<CheckAnswer, ConversationError> {
-    let (agents, format) = readable_root(entry)?;
-    let report = format.dialect().check_copy(unpacked.root(), agents, id.as_str());
+    let report = transcripts
+        .dialect
+        .check_copy(unpacked.root(), transcripts.root, id.as_str());
     let mut answer = check_answer(report)?;
     answer.kept = unpacked.sessions().iter().map(|id| id.as_str().into()).collect();
     Ok(answer)
@@ -30,17 +29,16 @@ pub(super) fn check_unpacked_backup(
 
 /// Checks the transcript of a session, and compares it with its backup. Blocks.
 pub(super) fn check_session(
-    services: &Services,
-    format: Format,
-    session: Session<'_>,
-    path: &Path,
-    acknowledged: u64,
+    transcripts: AgentTranscripts<'_>,
+    link: &Link,
 ) -> Result<CheckAnswer, ConversationError> {
-    let dialect = format.dialect();
-    let mut answer = check_answer(dialect.check(session, path))?;
-    let Some(at) = backup::backup_time_of_lost_part(services, format, session, path) else {
+    let (dialect, acknowledged) = (transcripts.dialect, link.turns + link.carried_turns);
+    let session = transcripts.session(&link.cwd, &link.upstream_id);
+    let path = dialect.find(session)?;
+    let mut answer = check_answer(dialect.check(session, &path))?;
+    let Some(at) = transcripts.backup_time_of_lost_part(session, &path) else {
         if !answer.findings.is_empty() {
-            answer.restore = backup::command_to_restore(services, session, path);
+            answer.restore = transcripts.command_to_restore(&link.upstream_id, &path);
         }
         return Ok(answer);
     };
@@ -71,9 +69,19 @@ pub(super) fn check_answer(
     })
 }
 
-/// The folder and format of an agent's transcripts, if they can be read.
-pub(super) fn readable_root(entry: &AgentEntry) -> Result<(&Path, Format), ConversationError> {
-    entry.listed_transcripts().ok_or_else(|| {
+/// The head of a conversation, whose transcript is to be checked or repaired.
+pub(super) fn head_to_check(record: &ConversationRecord) -> Result<&Link, ConversationError> {
+    record.chain.head().ok_or_else(|| ConversationError::NotFound {
+        what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
+    })
+}
+
+/// The transcripts of an agent, if they can be read.
+pub(super) fn readable_transcripts<'a>(
+    services: &'a Services,
+    entry: &'a AgentEntry,
+) -> Result<AgentTranscripts<'a>, ConversationError> {
+    services.transcripts_of(entry).ok_or_else(|| {
         ConversationError::Unsupported(format!(
             "this version cannot read the transcripts of the agent {}",
             entry.name

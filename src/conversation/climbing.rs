@@ -4,8 +4,6 @@
 //! Owns nothing that outlives the climb. Dropping the future ends the climb and releases the session that it was
 //! opening.
 
-mod goal;
-mod inspection;
 mod loading;
 mod steps;
 
@@ -13,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
+use bridge_protocol::link::{Fidelity, Link, LinkReason, Relation, Via};
 use futures_util::future::{join_all, select_all};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -26,17 +24,16 @@ use crate::agent::message::CallError;
 use crate::agent::pool::{AcquireError, Agent, Generation, Lease, PoolKey, Urgency};
 use crate::agent::process::SpawnError;
 use crate::archive::MissingTurns;
-use crate::chain::{NewLink, Origins};
+use crate::chain::{self, NewLink, Origins};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::turn_counts::TurnCounts;
 
-use super::backup;
 use super::closed_sessions::{ClosedSession, ClosedSessions};
 use super::effect::OpenedSession;
 use super::error::ConversationError;
 use super::folder::check_folder;
-use super::recovery::{Climb, Goal, MissingContent, Step, StepFailure};
+use super::recovery::{Climb, Goal, Source, Step, StepFailure};
 use super::services::{Services, chain_text};
 use super::transcript_growth::PromptTally;
 use super::uncommitted_copies::UncommittedCopy;
@@ -86,7 +83,7 @@ pub async fn climb(
     let lease = acquired.map_err(|error| acquire_error(&entry, &error))?;
     let lineage = services.store.lineage_all(record.id)?;
     let origins = Origins::collect(&lineage, record.chain.links());
-    let goal = goal::climb_goal(&services, &entry, &lease, &request, &origins);
+    let goal = climb_goal(&services, &entry, &lease, &request, &origins);
     let was_repaired = restore_lost_part(&services, &entry, record).await;
     let unreported = unreported_missing_turns(&services, &entry, record).await?;
     let climb = Climb::new(Goal {
@@ -107,6 +104,56 @@ pub async fn climb(
     climber.run(climb, lease).await
 }
 
+/// Makes the goal of a climb from the conversation's current record.
+fn climb_goal(
+    services: &Services,
+    entry: &AgentEntry,
+    lease: &Lease,
+    request: &ClimbRequest,
+    origins: &Origins,
+) -> Goal {
+    let record = &request.record;
+    let capabilities = &lease.initialized().capabilities;
+    let head = record.chain.head().cloned();
+    let mut turns_after = head.as_ref().map_or(0, |head| head.turns);
+    let mut ancestors = Vec::new();
+    let of_head = |head: &Link| chain::ancestors(&head.upstream_id, |id| origins.get(id));
+    for ancestor in record.chain.head().into_iter().flat_map(of_head) {
+        // This agent cannot open a session of another agent.
+        if ancestor.agent == record.agent {
+            let owners = services
+                .store
+                .owners(&ancestor.upstream_id, Some(&entry.transcript_root()));
+            let shared = match owners {
+                Ok(owners) => owners.iter().any(|owner| *owner != record.id),
+                Err(error) => {
+                    tracing::warn!(upstream_id = %ancestor.upstream_id, error = chain_text(&error), "the owner of a session is unknown; it is not written to");
+                    true
+                }
+            };
+            ancestors.push(Source {
+                shared,
+                upstream_id: ancestor.upstream_id,
+                until: ancestor.cut,
+                turns_after,
+            });
+        }
+        turns_after += ancestor.turns;
+    }
+    Goal {
+        head,
+        ancestors,
+        min_fidelity: request.min_fidelity,
+        can_resume: capabilities.resume,
+        can_load: capabilities.load_session,
+        can_read_transcripts: entry.copyable_transcripts().is_some(),
+        refused: request.refused.clone(),
+        // The resting state would not do: a failed climb sets it to `failed`, while the limit is still the cause.
+        limited: record.limit.is_some(),
+        was_restored: false,
+    }
+}
+
 /// Restores the head's transcript from its backup if it has lost the history that it continues, because the agent would
 /// resume it without that history. Returns whether it was restored; if not, the resume reports what is missing.
 async fn restore_lost_part(
@@ -117,13 +164,13 @@ async fn restore_lost_part(
     let (entry, record) = (Arc::clone(entry), record.clone());
     let restore = services.blocking(move |services| {
         let head = &record.chain.head()?.upstream_id;
-        let (root, format) = entry.listed_transcripts()?;
-        let session = services.session(root, &record.cwd, head);
-        let path = format.dialect().find(session).ok()?;
-        if !backup::has_lost_part(services, format, session, &path) {
+        let transcripts = services.transcripts_of(&entry)?;
+        let session = transcripts.session(&record.cwd, head);
+        let path = transcripts.dialect.find(session).ok()?;
+        if !transcripts.has_lost_part(session, &path) {
             return None;
         }
-        let restored = backup::restore(services, &entry, Some(&record.cwd), head);
+        let restored = transcripts.restore(Some(&record.cwd), head);
         match &restored {
             Ok(_) => tracing::warn!(conversation = %record.id, upstream_id = %head, "restored the lost part of a transcript from its backup"),
             Err(error) => tracing::warn!(conversation = %record.id, upstream_id = %head, error = chain_text(error), "the lost part of a transcript could not be restored from its backup"),
@@ -141,7 +188,10 @@ async fn unreported_missing_turns(
     record: &ConversationRecord,
 ) -> Result<Option<MissingTurns>, ConversationError> {
     let (entry, record) = (Arc::clone(entry), record.clone());
-    let look = services.blocking(move |services| backup::unreported_missing_turns(services, &entry, &record));
+    let look = services.blocking(move |services| match services.transcripts_of(&entry) {
+        Some(transcripts) => transcripts.unreported_missing_turns(&record),
+        None => Ok(None),
+    });
     Ok(look.await??)
 }
 
@@ -295,7 +345,7 @@ struct ReadsWhileOpening {
     /// The turns in the head's transcript.
     head_counts: Option<JoinHandle<Result<Option<TurnCounts>, TranscriptError>>>,
     /// The part that the agent loads.
-    loaded_counts: Option<JoinHandle<Result<Option<LoadedCounts>, ConversationError>>>,
+    loaded_counts: Option<JoinHandle<Result<LoadedCounts, ConversationError>>>,
 }
 
 impl Climber {
@@ -392,23 +442,21 @@ impl Climber {
             unclaimed.close().await;
             return Ok(None);
         }
-        let loaded = match step {
+        let LoadedCounts {
+            loaded,
+            prompts,
+            mut missing,
+        } = match step {
             Step::Open { .. } | Step::Copy { .. } => {
                 let (id, is_restored) = (&answer.upstream_id, reads.is_restored);
                 self.finish_counting(climb.goal(), reads.loaded_counts, id, is_restored)
                     .await?
             }
-            _ => Ok(None),
+            _ => LoadedCounts::default(),
         };
-        let (loaded, unread) = match loaded {
-            Ok(counted) => (counted, None),
-            Err(unread) => (None, Some(unread)),
-        };
-        let loss = unread.or_else(|| loaded.as_ref()?.loss.clone());
-        let missing = MissingContent {
-            turns: loaded.as_ref().map_or(0, |counted| counted.missing_turns),
-            description: loss.or_else(|| self.restore_loss().filter(|_| reads.is_restored)),
-        };
+        if missing.description.is_none() && reads.is_restored {
+            missing.description = self.restore_loss();
+        }
         if !climb.accept_damaged(step, &missing) {
             unclaimed.close().await;
             return Ok(None);
@@ -416,15 +464,15 @@ impl Climber {
         let Some(mut session) = unclaimed.session.take() else {
             return Ok(None);
         };
-        if let Some(counted) = &loaded {
-            session.prompt_tally = PromptTally::new(counted.prompts);
+        if loaded.is_some() {
+            session.prompt_tally = PromptTally::new(prompts);
         }
         let resumed = climb.resume_report(step, answer.upstream_id.clone(), &missing);
         if let attempts @ [_, _, ..] = &resumed.attempts[..] {
             tracing::info!(conversation = %self.request.record.id, ?attempts, "resumed, but not by the first way tried");
         }
         let opened = OpenedSession {
-            loaded: loaded.map(|counted| counted.loaded),
+            loaded,
             ..answer.into_opened(&session, resumed)
         };
         Ok(Some((opened, session)))

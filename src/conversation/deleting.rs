@@ -17,7 +17,6 @@ use crate::files::is_absence;
 use crate::store::{Change, ConversationRecord, RequestRecord, Store, StoreError};
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
-use crate::transcript::dialect::{Dialect, Session};
 use crate::transcript::locate::file_name;
 use crate::transcript::side_file_removal::{ForkLookup, SideFilesRemoval, remove_side_files};
 
@@ -26,7 +25,7 @@ use super::backup;
 use super::climbing::acquire_process;
 use super::error::ConversationError;
 use super::services::{Services, SessionRef, chain_text};
-use super::transcript_facts;
+use super::transcript_facts::{AgentTranscripts, log_unreadable};
 
 /// Deletes the transcripts of the conversation's sessions, with their side files: first by the agent's own method, then what
 /// that leaves. A session that another conversation also has stays, and so do side files that another conversation's fork may
@@ -161,23 +160,21 @@ enum HistoryPlace {
 
 /// Returns `None` for a session without a history.
 fn history_place(
-    services: &Services,
-    (dialect, session): (&'static dyn Dialect, Session<'_>),
+    transcripts: AgentTranscripts<'_>,
+    cwd: &str,
+    id: &UpstreamId,
     acknowledged: u64,
 ) -> Option<HistoryPlace> {
-    let path = dialect.find(session).ok();
+    let path = transcripts.find(cwd, id).ok();
     let file = path
         .as_ref()
-        .and_then(|_| transcript_facts::log_unreadable(dialect.turn_counts(session, None)));
+        .and_then(|_| log_unreadable(transcripts.turn_counts(cwd, id, None)));
     let file = file.filter(|file| file.turns > 0);
     let lost = file.map(|file| file.missing_turns(acknowledged));
     if lost == Some(0) {
         return Some(HistoryPlace::Transcript);
     }
-    let (archive, key) = (
-        &services.backups.archive,
-        backup::session_key(session.home.root, &session.id.into()),
-    );
+    let (archive, key) = (transcripts.archive(), transcripts.key(id));
     // A backup that is a link to the transcript has lost the same.
     let has_own = match path.filter(|path| !is_blank(path).unwrap_or(false)) {
         Some(path) => archive.is_backed_up_apart(&key, &path),
@@ -216,8 +213,8 @@ fn kept_sessions_of(
             Some(place) => *place,
             None => {
                 let acknowledged = backup::acknowledged_turns(services, &root, &id)?.unwrap_or_default();
-                let transcript = services.transcript(&entry.agent, &entry.cwd, &id);
-                transcript.and_then(|found| history_place(services, found, acknowledged))
+                let transcripts = services.transcripts(&entry.agent);
+                transcripts.and_then(|of_agent| history_place(of_agent, &entry.cwd, &id, acknowledged))
             }
         };
         places.insert(id.clone(), place);
@@ -340,7 +337,7 @@ impl Deletion {
     fn finish(&self, own: Vec<OwnSession>, shared: &[UpstreamId]) -> Vec<RemainingTranscript> {
         let ids: Vec<UpstreamId> = own.iter().map(|session| session.id.clone()).collect();
         let mut remaining = match self.deletable() {
-            Some((root, dialect)) => self.remove_files(root, dialect, own),
+            Some(transcripts) => remove_files(transcripts, own),
             None => own
                 .into_iter()
                 .filter_map(|session| self.remaining_at_agent(session))
@@ -348,23 +345,28 @@ impl Deletion {
         };
         remaining.extend(shared.iter().filter_map(|id| self.remaining_shared(id)));
         // After the transcripts: a backup that was requested meanwhile finds nothing to copy.
-        for (id, error) in backup::delete_backups(&self.services, &self.entry, &ids) {
+        let failed = self.transcripts().map(|of_agent| of_agent.delete_backups(&ids));
+        for (id, error) in failed.unwrap_or_default() {
             let why = format!("the daemon's own copy is still there: {}", chain_text(&error));
             remaining.push(failed_deletion(&id, None, why));
         }
         remaining
     }
 
+    fn transcripts(&self) -> Option<AgentTranscripts<'_>> {
+        self.services.transcripts_of(&self.entry)
+    }
+
     /// The agent's transcripts, if they can be deleted without the agent.
-    fn deletable(&self) -> Option<(&Path, &'static dyn Dialect)> {
-        let (root, format) = self.entry.listed_transcripts()?;
-        Some((root, format.dialect())).filter(|(_, dialect)| dialect.abilities().can_delete)
+    fn deletable(&self) -> Option<AgentTranscripts<'_>> {
+        self.transcripts()
+            .filter(|of_agent| of_agent.dialect.abilities().can_delete)
     }
 
     /// A session, with the paths of all copies of its transcript and the path where the transcript would be.
     fn session(&self, id: UpstreamId) -> OwnSession {
         let mut places = BTreeSet::new();
-        if let Some((root, dialect)) = self.deletable() {
+        if let Some(AgentTranscripts { root, dialect, .. }) = self.deletable() {
             // An unreadable folder is reported later, when the file is removed.
             places.extend(dialect.locate(root, id.as_str()).into_iter().flatten());
             let cwd = SessionRef::in_conversation(&self.record, &id).cwd;
@@ -380,64 +382,12 @@ impl Deletion {
         }
     }
 
-    /// Deletes the transcripts that the agent did not delete, and then the other files of their sessions.
-    fn remove_files(
-        &self,
-        root: &Path,
-        dialect: &dyn Dialect,
-        own: Vec<OwnSession>,
-    ) -> Vec<RemainingTranscript> {
-        let (mut remaining, mut deleted) = (Vec::new(), Vec::new());
-        for OwnSession { id, mut places, .. } in own {
-            match dialect.locate(root, id.as_str()) {
-                Ok(found) => places.extend(found),
-                Err(error) => {
-                    remaining.push(failed_deletion(&id, None, chain_text(&error)));
-                    continue;
-                }
-            }
-            for path in places {
-                match std::fs::remove_file(&path) {
-                    Err(error) if !is_absence(&error) => {
-                        let why = format!("it cannot be removed: {error}");
-                        remaining.push(failed_deletion(&id, Some(&path), why));
-                    }
-                    _ => deleted.push((id.clone(), path)),
-                }
-            }
-        }
-        // All transcripts are deleted first, because a fork that is deleted too no longer needs borrowed files.
-        let mut forks = ForkLookup::default();
-        for (id, transcript) in deleted {
-            let side_folder = transcript.with_extension("");
-            match remove_side_files(&transcript, &mut forks) {
-                Ok(SideFilesRemoval::Removed) => {}
-                Ok(SideFilesRemoval::KeptForFork) => remaining.push(RemainingTranscript {
-                    reason: RemainingReason::Shared,
-                    ..failed_deletion(
-                        &id,
-                        Some(&side_folder),
-                        "its files were not deleted: a fork in the same folder may need them".to_owned(),
-                    )
-                }),
-                Err(error) => {
-                    let why = format!("its files were not deleted: {}", chain_text(&error));
-                    remaining.push(failed_deletion(&id, Some(&side_folder), why));
-                }
-            }
-        }
-        remaining
-    }
-
     /// The path of the transcript. None if there is no file, or if the agent's folder of transcripts is unknown.
     fn find(&self, id: &UpstreamId) -> Result<Option<PathBuf>, TranscriptError> {
-        let Some((root, format)) = self.entry.listed_transcripts() else {
+        let Some(transcripts) = self.transcripts() else {
             return Ok(None);
         };
-        match format
-            .dialect()
-            .find(self.services.session(root, &self.record.cwd, id))
-        {
+        match transcripts.find(&self.record.cwd, id) {
             Ok(path) => Ok(Some(path)),
             Err(error) if error.is_absence() => Ok(None),
             Err(error) => Err(error),
@@ -458,11 +408,11 @@ impl Deletion {
             }
             Err(error) => return Some(failed_deletion(&id, None, chain_text(&error))),
         };
-        let (root, format) = self.entry.listed_transcripts()?;
+        let AgentTranscripts { root, dialect, .. } = self.transcripts()?;
         let remaining = |why: &str| failed_deletion(&id, Some(&path), why.to_owned());
         Some(match agent_result {
             Err(error) => remaining(&error),
-            Ok(()) if format.dialect().unarchive_command(root, &path).is_some() => RemainingTranscript {
+            Ok(()) if dialect.unarchive_command(root, &path).is_some() => RemainingTranscript {
                 reason: RemainingReason::Archived,
                 ..remaining("the agent archived it instead of deleting it")
             },
@@ -480,6 +430,50 @@ impl Deletion {
             ..failed_deletion(id, path.as_deref(), message)
         })
     }
+}
+
+/// Deletes the transcripts that the agent did not delete, and then the other files of their sessions.
+fn remove_files(transcripts: AgentTranscripts<'_>, own: Vec<OwnSession>) -> Vec<RemainingTranscript> {
+    let (mut remaining, mut deleted) = (Vec::new(), Vec::new());
+    for OwnSession { id, mut places, .. } in own {
+        match transcripts.dialect.locate(transcripts.root, id.as_str()) {
+            Ok(found) => places.extend(found),
+            Err(error) => {
+                remaining.push(failed_deletion(&id, None, chain_text(&error)));
+                continue;
+            }
+        }
+        for path in places {
+            match std::fs::remove_file(&path) {
+                Err(error) if !is_absence(&error) => {
+                    let why = format!("it cannot be removed: {error}");
+                    remaining.push(failed_deletion(&id, Some(&path), why));
+                }
+                _ => deleted.push((id.clone(), path)),
+            }
+        }
+    }
+    // All transcripts are deleted first, because a fork that is deleted too no longer needs borrowed files.
+    let mut forks = ForkLookup::default();
+    for (id, transcript) in deleted {
+        let side_folder = transcript.with_extension("");
+        match remove_side_files(&transcript, &mut forks) {
+            Ok(SideFilesRemoval::Removed) => {}
+            Ok(SideFilesRemoval::KeptForFork) => remaining.push(RemainingTranscript {
+                reason: RemainingReason::Shared,
+                ..failed_deletion(
+                    &id,
+                    Some(&side_folder),
+                    "its files were not deleted: a fork in the same folder may need them".to_owned(),
+                )
+            }),
+            Err(error) => {
+                let why = format!("its files were not deleted: {}", chain_text(&error));
+                remaining.push(failed_deletion(&id, Some(&side_folder), why));
+            }
+        }
+    }
+    remaining
 }
 
 fn failed_deletion(id: &UpstreamId, path: Option<&Path>, message: String) -> RemainingTranscript {

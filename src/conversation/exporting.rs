@@ -22,6 +22,7 @@ use indexmap::IndexMap;
 use super::bundle::{self, BundleError, BundledAgent, Manifest};
 use super::effect::PromptArrival;
 use super::error::ConversationError;
+use super::folder::{absolute_path, real_folder};
 use super::history::missing_turns_gap;
 use super::running_work::Progress;
 use super::services::{Services, SessionRef, now};
@@ -34,7 +35,7 @@ use crate::store::{ConversationRecord, PendingTurn};
 use crate::transcript::copy;
 use crate::transcript::parts::SessionFile;
 use bridge_protocol::turn::FailureKind;
-use files::SessionWithFiles;
+use files::{BundleFiles, SessionWithFiles};
 
 /// The longest part of a title in a file name, in bytes. A name has at most 255, with date, number and suffix.
 const NAME_LIMIT_BYTES: usize = 180;
@@ -186,65 +187,44 @@ fn record_without_running_turn(mut record: ConversationRecord) -> ConversationRe
     record
 }
 
-/// The files of all sessions of a conversation.
-struct BundleFiles {
-    sessions: Vec<SessionWithFiles>,
-    /// What the sessions have besides, and a bundle lacks.
-    missing: Vec<MissingSession>,
-    /// The backups that contain some of the files.
-    kept: Vec<Unpacked>,
-}
-
+/// Finds the files of all sessions of a conversation.
 fn find_all_files(
     services: &Services,
     record: &ConversationRecord,
     lineage: &[LineageEntry],
     progress: &Progress,
 ) -> Result<BundleFiles, BundleError> {
-    let mut missing = Vec::new();
-    let (mut found, mut kept) = (Vec::new(), Vec::new());
-    let head = record.chain.head();
+    let mut found = BundleFiles::default();
     let mut kept_head = None;
     for (held, is_written) in sessions_of_conversation(record, lineage) {
-        match files::find_session_files(services, &held) {
-            Ok(files) => {
-                if head.is_some_and(|head| head.upstream_id == held.upstream_id) {
-                    kept_head.clone_from(&files.kept);
-                }
-                kept.extend(files.kept);
-                missing.extend(files.missing);
-                found.extend(files.sessions);
-            }
+        match found.add_session(services, &held) {
+            Ok(kept) if record.chain.is_head(&held.upstream_id) => kept_head = kept,
+            Ok(_) => {}
             // Most agents write no transcript before the first turn.
             Err(files::NoFiles::Missing(_)) if !is_written => {}
-            Err(files::NoFiles::Missing(why)) => missing.push(held.missing(why)),
+            Err(files::NoFiles::Missing(why)) => found.missing.push(held.missing(why)),
             // A bundle without a transcript that exists would look like a whole one.
             Err(files::NoFiles::Unreadable(error)) => return Err(error.into()),
         }
     }
-    let mut found = files::deduplicate(found);
+    found.sessions = files::deduplicate(found.sessions);
     let bytes_of = |found: &[SessionWithFiles]| -> u64 {
         let parts = found.iter().flat_map(|session| &session.parts);
         parts.map(|part| part.bytes).sum()
     };
-    let own = bytes_of(&found);
+    let own = bytes_of(&found.sessions);
     progress.expect_bytes(own);
     // Reading transcripts for this reports its own progress.
-    missing.extend(files::add_borrowed(&mut found)?);
-    progress.expect_bytes(bytes_of(&found).saturating_sub(own));
-    if let Some(head) = head {
+    let borrowed = files::add_borrowed(&mut found.sessions)?;
+    found.missing.extend(borrowed);
+    progress.expect_bytes(bytes_of(&found.sessions).saturating_sub(own));
+    if let Some(head) = record.chain.head() {
         let gap = missing_turns_gap(services, head, kept_head.as_ref())?;
-        missing.extend(gap.map(|gap| MissingSession {
-            upstream_id: gap.upstream_id,
-            agent: head.agent.clone(),
-            detail: gap.detail,
-        }));
+        found
+            .missing
+            .extend(gap.map(|gap| SessionRef::from(head).missing(gap.detail)));
     }
-    Ok(BundleFiles {
-        sessions: found,
-        missing,
-        kept,
-    })
+    Ok(found)
 }
 
 impl SessionRef {
@@ -286,19 +266,12 @@ fn sessions_of_conversation(
 
 /// The path of a folder without symbolic links, if it differs.
 fn real_path(cwd: &str) -> Option<String> {
-    let real = fs::canonicalize(cwd).ok()?.into_os_string().into_string().ok()?;
-    (real != cwd).then_some(real)
+    real_folder(cwd).filter(|real| real != cwd)
 }
 
 /// Checks the path that a caller gives, as far as possible before writing.
 fn usable_target(path: &str) -> Result<PathBuf, ConversationError> {
-    let target = PathBuf::from(path);
-    if !target.is_absolute() {
-        return Err(ConversationError::invalid(
-            "path",
-            format!("path must be absolute, not {path:?}"),
-        ));
-    }
+    let target = absolute_path(path)?;
     if target.file_name().is_none() || path.ends_with('/') {
         return Err(unusable_path(&target, "it names no file"));
     }

@@ -104,6 +104,25 @@ fn normalize(cwd: &str) -> String {
     stored.to_string_lossy().into_owned()
 }
 
+/// The path of a file that the parameter `path` of a call names.
+///
+/// # Errors
+/// [`ConversationError::InvalidParams`] if it is relative.
+pub(super) fn absolute_path(path: &str) -> Result<PathBuf, ConversationError> {
+    match Path::new(path).is_absolute() {
+        true => Ok(PathBuf::from(path)),
+        false => Err(ConversationError::invalid(
+            "path",
+            format!("path must be absolute, not {path:?}"),
+        )),
+    }
+}
+
+/// The path of a folder without symbolic links, as agents write it. `None` if it does not exist, or is not UTF-8.
+pub(super) fn real_folder(folder: &str) -> Option<String> {
+    fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
+}
+
 /// Removes `.` and `..` from a path by its text alone, without resolving symbolic links.
 pub(super) fn resolve_dots(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();

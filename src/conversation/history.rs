@@ -17,7 +17,7 @@ use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryForm, HistoryGap, HistoryPage,
     HistoryUpdate, Message,
 };
-use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::link::Link;
 use bridge_protocol::{AgentName, CheckpointId, Cursor, UpstreamId};
 
 use super::error::{ConversationError, StoreFailure};
@@ -99,17 +99,13 @@ pub(super) enum TranscriptScope {
     WithBackups,
 }
 
-/// In which direction a page continues from its cursor.
-enum PageDirection {
-    Before,
-    After,
-}
-
 /// The end of the branch that the agent with the open head wrote last, if another program has added another branch since.
 fn newer_branch_end(services: &Services, head: &Link) -> Option<CheckpointId> {
-    let (dialect, session) = services.transcript(&head.agent, &head.cwd, &head.upstream_id)?;
-    let path = dialect.find(session).ok()?;
-    let uuid = dialect.newer_branch_end(&services.index_cache, &path)?;
+    let transcripts = services.transcripts(&head.agent)?;
+    let path = transcripts.find(&head.cwd, &head.upstream_id).ok()?;
+    let uuid = transcripts
+        .dialect
+        .newer_branch_end(&services.index_cache, &path)?;
     Some(transcript_facts::make_checkpoint_id(
         &head.agent,
         &head.upstream_id,
@@ -125,21 +121,14 @@ impl History {
     pub(super) fn current_of_open_session(
         services: &Services,
         record: &ConversationRecord,
-        lineage: &[LineageEntry],
     ) -> Result<Self, ConversationError> {
         let Some(head) = record.chain.head() else {
             return Ok(Self::default());
         };
         let newer = newer_branch_end(services, head);
         let has_newer = newer.is_some();
-        let mut history = Self::open_ending_with(
-            services,
-            record,
-            lineage,
-            head,
-            TranscriptScope::WithBackups,
-            newer,
-        )?;
+        let scope = TranscriptScope::WithBackups;
+        let mut history = Self::ending_with_link(services, record, head, scope, newer)?;
         if has_newer {
             history.gaps.listed.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
@@ -154,37 +143,25 @@ impl History {
     /// The current history of a conversation.
     ///
     /// # Errors
-    /// [`ConversationError::Unsupported`] if this version cannot read the agent's transcripts.
+    /// [`ConversationError::Unsupported`] if this version cannot read the agent's transcripts; if the lineage cannot be read.
     pub(super) fn current(
         services: &Services,
         record: &ConversationRecord,
-        lineage: &[LineageEntry],
         scope: TranscriptScope,
     ) -> Result<Self, ConversationError> {
         match record.chain.head() {
-            Some(head) => Self::ending_with_link(services, record, lineage, head, scope),
+            Some(head) => Self::ending_with_link(services, record, head, scope, None),
             None => Ok(Self::default()),
         }
     }
 
-    /// The history that ends with a link of a conversation, as it was when that link was the head.
+    /// The history that ends with a link of a conversation, or `until` a checkpoint in it, as it was when that link was the head.
     ///
     /// # Errors
     /// As [`History::current`].
     pub(super) fn ending_with_link(
         services: &Services,
         record: &ConversationRecord,
-        lineage: &[LineageEntry],
-        head: &Link,
-        scope: TranscriptScope,
-    ) -> Result<Self, ConversationError> {
-        Self::open_ending_with(services, record, lineage, head, scope, None)
-    }
-
-    fn open_ending_with(
-        services: &Services,
-        record: &ConversationRecord,
-        lineage: &[LineageEntry],
         head: &Link,
         scope: TranscriptScope,
         until: Option<CheckpointId>,
@@ -196,7 +173,8 @@ impl History {
         if services.agent(&head.agent)?.listed_transcripts().is_none() {
             return Err(unreadable(&head.agent));
         }
-        let origins = Origins::collect(lineage, record.chain.links());
+        let lineage = services.lineage_of(record)?;
+        let origins = Origins::collect(&lineage, record.chain.links());
         let ancestors = ancestors(&head.upstream_id, |id| origins.get(id));
         // A session outside this conversation's lineage is found by its reference, as the ladder does.
         let known = |id: &UpstreamId| {
@@ -281,6 +259,13 @@ impl History {
         self.sessions.push(session);
     }
 
+    /// Why a session of this history is missing from it, if that is for one of these reasons.
+    pub(super) fn missing_reason(&self, id: &UpstreamId, kinds: &[GapKind]) -> Option<&str> {
+        let mut gaps = self.gaps.listed.iter();
+        let gap = gaps.find(|gap| gap.upstream_id == *id && kinds.contains(&gap.kind));
+        gap.map(|gap| gap.detail.as_str())
+    }
+
     /// Fails if a part of the history cannot be read now, for callers that depend on all of it.
     ///
     /// # Errors
@@ -329,11 +314,9 @@ impl History {
     /// The number of the turn that contains a place, from 0.
     pub(super) fn turn_number_of(&self, place: &CheckpointRef) -> Option<usize> {
         self.sessions.iter().find_map(|session| {
-            let own = session.upstream_id.as_str();
-            let may_contain = session.agent.as_str() == place.agent
-                && session.transcript.may_contain_records_of(own, &place.upstream_id);
-            let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
-            let message = may_contain.then(find).flatten()?;
+            let is_of_agent = session.agent.as_str() == place.agent;
+            let find = || session.find(&place.upstream_id, &place.record_uuid);
+            let message = is_of_agent.then(find).flatten()?;
             Some(session.turns_before + session.transcript.turn_of(message)?)
         })
     }
@@ -407,11 +390,6 @@ impl History {
         self.turn_answer(&id, Some(turn), None)
     }
 
-    /// Whether `id` is the current checkpoint of the turn with this number.
-    pub(super) fn is_checkpoint_of_turn(&self, id: &CheckpointId, step: usize) -> bool {
-        self.checkpoint_id_of_turn(step).as_ref() == Some(id)
-    }
-
     /// A page of messages, oldest first, as messages or as updates.
     ///
     /// # Errors
@@ -427,10 +405,7 @@ impl History {
             PageStart::Beginning => (false, 0),
             PageStart::End => (true, total),
             PageStart::Newest(messages) => (false, total.saturating_sub(*messages)),
-            PageStart::Cursor(cursor) => match self.resolve_cursor(cursor)? {
-                (PageDirection::Before, message) => (true, message),
-                (PageDirection::After, message) => (false, message + 1),
-            },
+            PageStart::Cursor(cursor) => self.resolve_cursor(cursor)?,
         };
         let (mut room, mut messages) = (PageRoom::new(), Vec::new());
         let (mut start, mut end) = (from, from);
@@ -515,8 +490,8 @@ impl History {
         Cursor::new(format!("{side}.{}", id.unwrap_or_default()))
     }
 
-    /// Parses a cursor: the page contains the messages before the returned number, or those after it.
-    fn resolve_cursor(&self, cursor: &Cursor) -> Result<(PageDirection, usize), ConversationError> {
+    /// Parses a cursor: whether its page goes backwards, and from which message on; backwards, that one is left out.
+    fn resolve_cursor(&self, cursor: &Cursor) -> Result<(bool, usize), ConversationError> {
         let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
             let place: MessageRef = place.parse().ok()?;
             matches!(side, "a" | "b").then_some((side, place))
@@ -525,12 +500,7 @@ impl History {
             return Err(ConversationError::invalid_cursor());
         };
         let found = self.sessions.iter().find_map(|session| {
-            let may_hold = session
-                .transcript
-                .may_contain_records_of(session.upstream_id.as_str(), &place.upstream_id);
-            let find = || session.transcript.find(&place.upstream_id, &place.record_uuid);
-            let message = may_hold.then(find).flatten()?;
-            Some(session.messages_before + message)
+            Some(session.messages_before + session.find(&place.upstream_id, &place.record_uuid)?)
         });
         let Some(number) = found else {
             return Err(ConversationError::invalid(
@@ -539,9 +509,9 @@ impl History {
             ));
         };
         Ok(match side {
-            "a" => (PageDirection::Before, number + 1),
+            "a" => (true, number + 1),
             _ if number == 0 => return Err(ConversationError::invalid_cursor()),
-            _ => (PageDirection::After, number - 1),
+            _ => (false, number),
         })
     }
 
@@ -588,30 +558,17 @@ impl History {
             builder.add_message(session.read_or_gap(read, &mut self.gaps)?);
         }
         let copied = session.copied_from.as_ref().filter(|(_, turns)| turn < *turns);
-        let origin = match (&builder.copied_from, copied) {
-            (_, Some((source, _))) => {
-                let (uuid, _) = session.transcript.turn_end_id(turn);
-                Some(transcript_facts::make_checkpoint_id(
-                    &session.agent,
-                    source,
-                    &uuid,
-                ))
-            }
-            (Some((source, uuid)), None) => {
-                let source = UpstreamId::new(source.as_str());
-                Some(transcript_facts::make_checkpoint_id(
-                    &session.agent,
-                    &source,
-                    uuid,
-                ))
-            }
-            (None, None) => None,
-        };
+        let copied = copied.map(|(source, _)| (source.clone(), session.transcript.turn_end_id(turn).0));
+        let of_record = |(source, uuid): (String, String)| (UpstreamId::from(source), uuid);
+        let origin = copied.or_else(|| builder.copied_from.take().map(of_record));
+        let origin =
+            origin.map(|(source, uuid)| transcript_facts::make_checkpoint_id(&session.agent, &source, &uuid));
         let (id, upstream_id) = (session.checkpoint_id(turn), session.owner_of_turn(turn));
         Some(builder.build(id, step as u64 + 1, upstream_id, parent, origin))
     }
 
-    fn checkpoint_id_of_turn(&self, step: usize) -> Option<CheckpointId> {
+    /// The current checkpoint of the turn with this number.
+    pub(super) fn checkpoint_id_of_turn(&self, step: usize) -> Option<CheckpointId> {
         let session = self.sessions.get(self.session_of_turn(step))?;
         Some(session.checkpoint_id(step - session.turns_before))
     }
@@ -625,6 +582,13 @@ impl Gaps {
 }
 
 impl SessionTranscript {
+    /// The position of a record in the file of the session `owner`.
+    fn find(&self, owner: &str, record: &str) -> Option<usize> {
+        let own = self.upstream_id.as_str();
+        let may_contain = self.transcript.may_contain_records_of(own, owner);
+        may_contain.then(|| self.transcript.find(owner, record)).flatten()
+    }
+
     fn checkpoint_id(&self, turn: usize) -> CheckpointId {
         let (name, _) = self.transcript.turn_end_id(turn);
         transcript_facts::make_checkpoint_id(&self.agent, &self.owner_of_turn(turn), &name)

@@ -9,7 +9,6 @@ mod import_intents;
 mod placed_files;
 mod rollout;
 mod settings;
-mod size_limits;
 mod translation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,12 +21,15 @@ use bridge_protocol::export::{ImportAnswer, MissingSession, UnchangedLines};
 use bridge_protocol::link::{Fidelity, LineageEntry};
 use bridge_protocol::method::Import;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::bundle::unpack::{manifest, unpack};
 use super::bundle::{BundleError, BundledSession, Manifest};
 use super::error::ConversationError;
+use super::folder::{absolute_path, real_folder};
 use super::naming::{check_namespace, check_title};
+use super::page::{ENTRY_LIMIT_BYTES, encoded_bytes};
 use super::registry::check_settings;
 use super::running_work::Progress;
 use super::services::{Services, now};
@@ -40,7 +42,7 @@ use crate::store::{Change, ConversationRecord, RestingState, TranscriptRoot};
 use crate::transcript::codex::HistoryBase;
 use crate::transcript::locate::own_folder;
 use crate::transcript::relocate::Relocation;
-use folders::{FolderChoice, Folders};
+use folders::FolderChoice;
 pub(crate) use import_intents::IMPORT_INTENTS;
 pub(super) use placed_files::PlacedFiles;
 use placed_files::place_files;
@@ -154,13 +156,7 @@ pub(super) fn check_still_free(
 }
 
 fn usable_path(path: &str) -> Result<PathBuf, ConversationError> {
-    let path = PathBuf::from(path);
-    if !path.is_absolute() {
-        return Err(ConversationError::invalid(
-            "path",
-            format!("path must be absolute, not {path:?}"),
-        ));
-    }
+    let path = absolute_path(path)?;
     let why = match fs::metadata(&path) {
         Ok(metadata) if metadata.is_file() => return Ok(path),
         Ok(_) => format!("{} is not a file", path.display()),
@@ -175,7 +171,39 @@ fn check_texts(manifest: &Manifest) -> Result<(), ConversationError> {
         .and_then(|()| check_namespace(&manifest.conversation.namespace))
         .and_then(|()| check_settings(&manifest.settings))
         .map_err(|error| error.in_named_file("path"))?;
-    size_limits::check_sizes(manifest)
+    check_sizes(manifest)
+}
+
+/// Checks that each part of the manifest fits into an answer: if one does not, every list that reaches it fails.
+///
+/// # Errors
+/// [`ConversationError::InvalidParams`] for the first part that is too large.
+fn check_sizes(manifest: &Manifest) -> Result<(), ConversationError> {
+    let mut conversation = manifest.conversation.clone();
+    // Lists show the conversation with these settings.
+    conversation.settings = manifest.settings.clone();
+    check_size("conversation", &conversation)?;
+    check_size("failure", &manifest.failure)?;
+    check_size("missing", &manifest.missing)?;
+    check_size("missingValues", &manifest.missing_values)?;
+    check_size("chain", &manifest.chain)?;
+    for entry in &manifest.lineage {
+        check_size("lineage", entry)?;
+    }
+    Ok(())
+}
+
+fn check_size(what: &str, part: &impl Serialize) -> Result<(), ConversationError> {
+    let bytes = encoded_bytes(part);
+    if bytes <= ENTRY_LIMIT_BYTES {
+        return Ok(());
+    }
+    let why = format!(
+        "the bundle cannot be imported: {what} in its manifest has {} MiB, more than the {} MiB that an answer can hold",
+        bytes.div_ceil(1024 * 1024),
+        ENTRY_LIMIT_BYTES / 1024 / 1024
+    );
+    Err(ConversationError::invalid("path", why))
 }
 
 fn plan_import(
@@ -197,10 +225,7 @@ fn plan_import(
         }
         agents.insert(name.clone(), local);
     }
-    let Folders {
-        cwd,
-        sessions: folders,
-    } = placement.folders(manifest)?;
+    let (cwd, folders) = placement.folders(manifest)?;
     let ids = manifest.lineage.iter().map(|entry| &entry.upstream_id);
     let ids = ids.chain(manifest.sessions.iter().map(|session| &session.upstream_id));
     let ids = ids.filter(|id| import.new_ids && !id.is_empty());
@@ -434,10 +459,7 @@ fn folder_mapping(old: &str, old_real: Option<&str>, new: &str) -> Vec<(String, 
     if old == new {
         return Vec::new();
     }
-    let new_real = fs::canonicalize(new)
-        .ok()
-        .and_then(|real| real.into_os_string().into_string().ok());
-    let new_real = new_real.unwrap_or_else(|| new.to_owned());
+    let new_real = real_folder(new).unwrap_or_else(|| new.to_owned());
     match old_real {
         Some(old_real) => vec![(old.to_owned(), new.to_owned()), (old_real.to_owned(), new_real)],
         None => vec![(old.to_owned(), new_real)],

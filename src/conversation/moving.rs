@@ -5,7 +5,6 @@
 //! changed. Codex finds a rollout by its id from any folder, so nothing moves. Blocks.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::conversation::{MoveAnswer, MovedKind, PlannedMove};
@@ -14,25 +13,25 @@ use bridge_protocol::{ConversationId, UpstreamId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::backup;
 use super::destination::{Destination, Tree};
 use super::error::{ConversationError, StoreFailure};
+use super::folder::real_folder;
 use super::resource::UnrecordedResource;
 use super::running_work::{Progress, is_ended_early};
 use super::services::{Services, chain_text, now};
+use super::transcript_facts::AgentTranscripts;
 use super::tree_moves::{TreeMove, TreeMoveState};
 use crate::agent::catalog::AgentEntry;
 use crate::chain::{Chain, NewLink};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::dialect::Dialect;
 use crate::transcript::locate::{own_folder, project_folder};
 use crate::transcript::moving::{self, MoveObserver, MoveStep, RunningMove, SharedRemainingForks, StepKind};
 
 /// The owner of a move, as recorded in its intent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum MoveOwner {
+pub(super) enum MoveOwner {
     /// One conversation.
     #[serde(rename_all = "camelCase")]
     Conversation {
@@ -42,6 +41,15 @@ enum MoveOwner {
     },
     /// The tree move that moves sessions that belong to no conversation.
     Tree(Uuid),
+}
+
+impl From<&ConversationRecord> for MoveOwner {
+    fn from(record: &ConversationRecord) -> Self {
+        Self::Conversation {
+            conversation_id: record.id,
+            after: record.chain.last_lineage_seq(),
+        }
+    }
 }
 
 /// The files that a move moves, and what it leaves out.
@@ -92,25 +100,8 @@ pub(super) fn move_conversation_files(
             UnrecordedResource::default(),
         ));
     }
-    let resource = run_conversation_move(services, record, plan.steps.clone(), progress)?;
-    Ok((move_answer(plan, record, destination), resource))
-}
-
-fn run_conversation_move(
-    services: &Services,
-    record: &ConversationRecord,
-    steps: Vec<MoveStep>,
-    progress: &Progress,
-) -> Result<UnrecordedResource, ConversationError> {
-    let owner = MoveOwner::Conversation {
-        conversation_id: record.id,
-        after: record.chain.last_lineage_seq(),
-    };
-    let name = format!("{}.{}", record.id, Uuid::new_v4());
-    Ok(UnrecordedResource {
-        files: Some(run_move(services, &name, &owner, steps, progress)?),
-        ..UnrecordedResource::default()
-    })
+    let files = run_move(services, &MoveOwner::from(record), plan.steps.clone(), progress)?;
+    Ok((move_answer(plan, record, destination), files.into()))
 }
 
 /// Moves the files of one session of a conversation to a folder, before the session becomes the head again. Returns `None` if it
@@ -141,43 +132,29 @@ pub(super) fn move_session_files(
     if plan.steps.is_empty() {
         return Ok(Some(UnrecordedResource::default()));
     }
-    Ok(Some(run_conversation_move(
-        services, record, plan.steps, progress,
-    )?))
+    let files = run_move(services, &MoveOwner::from(record), plan.steps, progress)?;
+    Ok(Some(files.into()))
 }
 
-/// Moves files that belong to no conversation, as part of the tree move `id`. On failure, they are back in their old
-/// place. Blocks.
+/// Moves files. On failure, they are back in their old place. Blocks.
 ///
 /// # Errors
 /// As [`move_conversation_files`].
-pub(super) fn move_unowned_files(
+pub(super) fn run_move(
     services: &Services,
-    id: Uuid,
-    steps: Vec<MoveStep>,
-    progress: &Progress,
-) -> Result<RunningMove, ConversationError> {
-    run_move(
-        services,
-        &TreeMove::intent_name(id),
-        &MoveOwner::Tree(id),
-        steps,
-        progress,
-    )
-}
-
-fn run_move(
-    services: &Services,
-    name: &str,
     owner: &MoveOwner,
     steps: Vec<MoveStep>,
     progress: &Progress,
 ) -> Result<RunningMove, ConversationError> {
+    let name = match owner {
+        MoveOwner::Conversation { conversation_id, .. } => format!("{conversation_id}.{}", Uuid::new_v4()),
+        MoveOwner::Tree(id) => TreeMove::intent_name(*id),
+    };
     let owner = serde_json::to_string(owner)
         .map_err(|error| ConversationError::StoreFailed(error.to_string().into()))?;
     // Each file is read twice: to copy it and to compare the copy.
     progress.expect_bytes(steps.iter().map(|step| 2 * step.bytes).sum());
-    let mut files = RunningMove::begin(&services.data_folder, name, owner, steps).map_err(move_error)?;
+    let mut files = RunningMove::begin(&services.data_folder, &name, owner, steps).map_err(move_error)?;
     let result = files.run(&mut MoveObserver {
         on_bytes: &|bytes| progress.add_done_bytes_io(bytes),
         on_placing: &mut |step, bytes| {
@@ -241,7 +218,8 @@ fn plan_move(
         return Ok(plan);
     }
     let entry = services.agent(&record.agent)?;
-    let Some((root, dialect)) = movable_transcripts(&entry, record, destination, &mut plan.left_out)? else {
+    let Some(transcripts) = movable_transcripts(services, &entry, record, destination, &mut plan.left_out)?
+    else {
         return Ok(plan);
     };
     let links = record.chain.links();
@@ -266,7 +244,7 @@ fn plan_move(
             plan.shared.push(link.upstream_id.clone());
             continue;
         }
-        let Some(transcript) = plan.find_transcript(services, dialect, root, link)? else {
+        let Some(transcript) = plan.find_transcript(transcripts, link)? else {
             continue;
         };
         let tree = match destination {
@@ -277,7 +255,7 @@ fn plan_move(
         let target = real.unwrap_or(target);
         let mut folders = folder_mapping(services, &link.cwd, &target, &transcript);
         folders.extend(tree.into_iter().flat_map(Tree::path_mapping));
-        let folder = own_folder(root, Path::new(&target));
+        let folder = own_folder(transcripts.root, Path::new(&target));
         let session = moving::plan(&transcript, &folder, &folders, &mut neighbours.lock());
         let session = session.map_err(move_error)?;
         for step in session.steps {
@@ -297,13 +275,14 @@ fn plan_move(
 /// # Errors
 /// [`ConversationError::Unsupported`] if the conversation would lose its sessions.
 fn movable_transcripts<'a>(
+    services: &'a Services,
     entry: &'a AgentEntry,
     record: &ConversationRecord,
     destination: &Destination,
     left_out: &mut Vec<String>,
-) -> Result<Option<(&'a Path, &'static dyn Dialect)>, ConversationError> {
+) -> Result<Option<AgentTranscripts<'a>>, ConversationError> {
     let has_written_head = record.chain.head().is_some_and(|head| head.written);
-    let Some((root, format)) = entry.listed_transcripts() else {
+    let Some(transcripts) = services.transcripts_of(entry) else {
         return match has_written_head {
             false => Ok(None),
             true => Err(ConversationError::Unsupported(format!(
@@ -312,9 +291,9 @@ fn movable_transcripts<'a>(
             ))),
         };
     };
-    let abilities = format.dialect().abilities();
+    let abilities = transcripts.dialect.abilities();
     if abilities.finds_by_folder {
-        return Ok(Some((root, format.dialect())));
+        return Ok(Some(transcripts));
     }
     if abilities.has_fixed_folder && has_written_head {
         let why = format!(
@@ -335,18 +314,16 @@ impl MovePlan {
     /// the session has by then.
     fn find_transcript(
         &mut self,
-        services: &Services,
-        dialect: &dyn Dialect,
-        root: &Path,
+        transcripts: AgentTranscripts<'_>,
         link: &Link,
     ) -> Result<Option<PathBuf>, ConversationError> {
         let id = &link.upstream_id;
-        match dialect.find(services.session(root, &link.cwd, id)) {
+        match transcripts.find(&link.cwd, id) {
             Ok(transcript) => return Ok(Some(transcript)),
             Err(error) if error.is_absence() => {}
             Err(error) => return Err(move_error(error)),
         }
-        if backup::has_backup(services, root, id) {
+        if transcripts.has_backup(id) {
             self.kept.push(id.clone());
         } else if link.written {
             self.left_out.push(format!(
@@ -370,10 +347,6 @@ fn folder_mapping(services: &Services, from: &str, to: &str, transcript: &Path) 
     old_paths.into_iter().map(|from| (from, to.clone())).collect()
 }
 
-fn real_folder(folder: &str) -> Option<String> {
-    fs::canonicalize(folder).ok()?.into_os_string().into_string().ok()
-}
-
 /// The folder that the records of a transcript name, if it fits the transcript's place.
 fn recorded_folder(services: &Services, transcript: &Path) -> Option<String> {
     let origin = services.index_cache.origin(transcript).ok()?;
@@ -386,11 +359,11 @@ fn recorded_folder(services: &Services, transcript: &Path) -> Option<String> {
 /// The folder in which a session that left the chain is now, if it is another one than its link says: it was moved with its
 /// folder. Blocks.
 pub(super) fn folder_of_moved_session(services: &Services, link: &NewLink) -> Option<String> {
-    let (dialect, session) = services.transcript(&link.agent, &link.cwd, &link.upstream_id)?;
-    if !dialect.abilities().finds_by_folder {
+    let transcripts = services.transcripts(&link.agent)?;
+    if !transcripts.dialect.abilities().finds_by_folder {
         return None;
     }
-    let transcript = dialect.find(session).ok()?;
+    let transcript = transcripts.find(&link.cwd, &link.upstream_id).ok()?;
     let folder = recorded_folder(services, &transcript)?;
     let is_elsewhere = folder != link.cwd && real_folder(&link.cwd).is_none_or(|real| real != folder);
     is_elsewhere.then_some(folder)

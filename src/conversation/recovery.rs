@@ -19,9 +19,9 @@ mod tests;
 mod turn_loss;
 
 use bridge_protocol::id::UpstreamId;
-use bridge_protocol::link::{Attempt, Fidelity, Resumed, RollCause, Via};
+use bridge_protocol::link::{Attempt, Fidelity, Link, Resumed, RollCause, Via};
 
-pub use facts::{Goal, Head, Inspection, Source, Step, StepFailure};
+pub use facts::{Goal, Inspection, Source, Step, StepFailure};
 
 use crate::transcript::turn_counts::TurnCounts;
 
@@ -234,7 +234,7 @@ impl Climb {
     }
 
     /// The first two steps: opening the head as it is, in the process at hand and in a new one.
-    fn opening_step(&self, head: &Head) -> Option<Step> {
+    fn opening_step(&self, head: &Link) -> Option<Step> {
         if self.is_head_refused(head) || !self.can_reopen() {
             return None;
         }
@@ -256,11 +256,11 @@ impl Climb {
             ] => Via::FreshProcess,
             _ => return None,
         };
-        Some(head.open(via))
+        Some(Step::open(head, via))
     }
 
     /// The next step if the head could not be opened as it is, or must not be kept.
-    fn step_after_opening(&self, head: &Head) -> Step {
+    fn step_after_opening(&self, head: &Link) -> Step {
         let decides = |tried: &TriedStep| match tried.result {
             StepResult::Inspected(_) | StepResult::Short(_) => true,
             StepResult::Damaged(_) => Self::keeps_head(&tried.step),
@@ -288,7 +288,7 @@ impl Climb {
     }
 
     /// The steps that are possible with what is on disk, best first.
-    fn steps_on_disk(&self, head: &Head, inspection: &Inspection, may_restore: bool) -> Vec<Step> {
+    fn steps_on_disk(&self, head: &Link, inspection: &Inspection, may_restore: bool) -> Vec<Step> {
         if self.is_head_unreadable(inspection) {
             // It may be complete, and an older state would lose turns without need.
             return match self.goal.min_fidelity {
@@ -300,15 +300,15 @@ impl Climb {
         let is_whole = inspection.head.as_ref().is_some_and(TurnCounts::is_usable);
         let mut steps = Vec::new();
         if inspection.is_misplaced && self.may_try(Via::Located) {
-            steps.push(head.open(Via::Located));
+            steps.push(Step::open(head, Via::Located));
         } else if inspection.has_backup == Some(true)
             && !holds_turns
             && may_restore
             && self.may_try(Via::Archive)
         {
-            steps.push(head.open(Via::Archive));
+            steps.push(Step::open(head, Via::Archive));
         }
-        let copy = head.copy(Via::Copied);
+        let copy = Step::copy(head, Via::Copied);
         if is_whole && self.may_try(Via::Copied) && self.is_acceptable(&copy) {
             steps.push(copy);
         }
@@ -371,7 +371,7 @@ impl Climb {
         // The head also contains the text that it was sent about older sessions.
         let lost = self.turns_of_head().saturating_sub(file.repaired_turns);
         let kept = self.total_turns().saturating_sub(lost).max(file.repaired_turns);
-        is_useful.then_some((kept, 0, head.copy(Via::Rebuilt)))
+        is_useful.then_some((kept, 0, Step::copy(head, Via::Rebuilt)))
     }
 
     /// Whether the agent can open sessions by id, and has not yet refused a session brought back this way.
@@ -385,7 +385,7 @@ impl Climb {
 
     /// Whether the agent refused to open the head before this climb. A refusal on the open session does not count: a process
     /// that lost an open session may open it again, as Claude's adapter does after the session's own process ended.
-    fn is_head_refused(&self, head: &Head) -> bool {
+    fn is_head_refused(&self, head: &Link) -> bool {
         let of_head = |(id, via, _): &(UpstreamId, Via, String)| *id == head.upstream_id && *via != Via::Live;
         self.goal.refused.iter().any(of_head)
     }

@@ -8,7 +8,6 @@ mod agents;
 mod backups;
 mod export_import;
 mod filter;
-mod fork_tree;
 mod idempotency;
 mod moving;
 mod previous_run;
@@ -21,7 +20,6 @@ mod tests;
 mod transcripts;
 mod tree_moves;
 mod unclaimed_backups;
-mod waking;
 mod watching;
 
 use std::collections::HashMap;
@@ -39,14 +37,12 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::agent::client::ClientProfile;
 use crate::store::{
     Change, ConversationRecord, LookupError, LostPart, RequestRecord, ResolvedBy, SalvagedRecord,
 };
 
-use super::actor::{Actor, ActorParts, ClientSwitchReason, Deliver, MAILBOX_CAPACITY, Message};
+use super::actor::{Actor, ActorParts, Deliver, MAILBOX_CAPACITY, Message};
 use super::answer::{Answer, CallKey, MadeConversation};
-use super::client_request::ClientMessage;
 use super::closed_sessions::AllClosedSessions;
 use super::effect::{Call, Fork, IncomingCall};
 use super::error::ConversationError;
@@ -58,6 +54,9 @@ use super::lost_parts;
 use super::naming::{check_namespace, check_setting_name, check_title, normalized_title};
 use super::services::{Services, now};
 use super::state::{Model, Rules, view_of_record};
+
+#[cfg(test)]
+pub(super) use watching::tests::registry as registry_of_tests;
 
 pub use backups::SessionSelector;
 pub use filter::Filter;
@@ -301,19 +300,6 @@ impl Registry {
         answer.await.unwrap_or(Err(ConversationError::Internal))
     }
 
-    /// Switches the agent of a conversation to this client, before the calls that follow.
-    ///
-    /// # Errors
-    /// As [`Registry::call`].
-    pub fn run_agent_for(
-        self: &Arc<Self>,
-        id: ConversationId,
-        client: Arc<ClientProfile>,
-        occasion: ClientSwitchReason,
-    ) -> Result<(), ConversationError> {
-        self.send(id, Message::RunFor(client, occasion))
-    }
-
     /// What is known of the session of a conversation.
     ///
     /// # Errors
@@ -325,18 +311,6 @@ impl Registry {
         let (reply, info) = oneshot::channel();
         self.send(id, Message::SessionInfo(reply))?;
         info.await.map_err(|_| ConversationError::Internal)
-    }
-
-    /// Passes a client's message on to the agent of a conversation.
-    ///
-    /// # Errors
-    /// As [`Registry::call`].
-    pub fn forward_message(
-        self: &Arc<Self>,
-        id: ConversationId,
-        message: ClientMessage,
-    ) -> Result<(), ConversationError> {
-        self.send(id, Message::ForwardToAgent(Box::new(message)))
     }
 
     /// Adds a subscriber to one conversation.
@@ -376,7 +350,11 @@ impl Registry {
         Err(message)
     }
 
-    fn send(self: &Arc<Self>, id: ConversationId, message: Message) -> Result<(), ConversationError> {
+    /// Puts a message into the mailbox of a conversation, which reads it before the calls that follow.
+    ///
+    /// # Errors
+    /// As [`Registry::call`].
+    pub fn send(self: &Arc<Self>, id: ConversationId, message: Message) -> Result<(), ConversationError> {
         // Looked up first, so that an unknown id gets its own error and not `Busy`.
         self.mailbox(id, &message)?;
         self.deliver(id, message).map_err(|_| {
@@ -521,6 +499,37 @@ impl Registry {
         {
             live.remove(&id);
         }
+    }
+
+    /// Wakes the conversations whose scheduled continuation is due, until the daemon stops.
+    pub fn wake_conversations(self: &Arc<Self>) {
+        let registry = Arc::downgrade(self);
+        let (services, stop) = (Arc::clone(&self.services), self.stop.clone());
+        self.tasks.spawn(async move {
+            let wake = |id, slot| {
+                let Some(registry) = registry.upgrade() else {
+                    return false;
+                };
+                match registry.salvaged(id) {
+                    Ok(found) if lost_parts::can_continue(&found) => {
+                        registry.deliver(id, Message::ContinuationDue(slot)).is_ok()
+                    }
+                    Ok(found) if lost_parts::is_transient(&found.lost) => false,
+                    Ok(found) => {
+                        let what = lost_parts::describe_loss(id, &found.lost);
+                        tracing::error!("{what}; its scheduled continuation is not sent");
+                        true
+                    }
+                    // The conversation was deleted meanwhile.
+                    Err(ConversationError::Deleted { .. } | ConversationError::NotFound { .. }) => true,
+                    Err(_) => false,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = services.wakeups.run(wake) => {}
+            }
+        });
     }
 
     /// Stops every conversation and waits until all have ended. Running turns may finish within `grace`.

@@ -12,16 +12,15 @@ use bridge_protocol::check::{CheckAnswer, Finding, Repairs};
 use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::Fidelity;
 
-use super::backup;
-use super::checking::{check_answer, readable_root};
+use super::checking::{check_answer, head_to_check, readable_transcripts};
 use super::closed_sessions::ClosedSessions;
 use super::effect::{NewBranch, WorkResult};
 use super::error::ConversationError;
 use super::history::{History, TranscriptScope};
 use super::resource::UnrecordedResource;
 use super::running_work::{EndedEarly, Progress};
-use super::services::{NewCopy, Services};
-use super::transcript_facts;
+use super::services::Services;
+use super::transcript_facts::{AgentTranscripts, NewCopy, make_checkpoint_id};
 use crate::files::identity::FileIdentity;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
@@ -60,30 +59,26 @@ fn repair_head_blocking(
     services: &Services,
     record: &ConversationRecord,
 ) -> Result<(WorkResult, UnrecordedResource), ConversationError> {
-    let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
-        what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
-    })?;
+    let head = head_to_check(record)?;
     let entry = services.agent(&head.agent)?;
-    let (root, format) = readable_root(&entry)?;
+    let transcripts = readable_transcripts(services, &entry)?;
     let id = &head.upstream_id;
-    backup::refuse_unreported_loss(services, &entry, record)?;
+    transcripts.refuse_unreported_loss(record)?;
     // The copy is created next to its source, so that must exist.
-    if backup::is_missing_with_backup(services, &entry, record, id) {
-        backup::restore_for_change(services, &entry, record, id)?;
+    if transcripts.is_missing_with_backup(record, id) {
+        transcripts.restore_for_change(record, id)?;
     }
-    let (dialect, home) = (format.dialect(), services.home(root));
-    let session = home.session(Some(&head.cwd), id.as_str());
-    let path = dialect.find(session)?;
-    let (mut answer, copied) = make_repaired_copy(services, dialect, session, &path, Some(&record.cwd))?;
+    let session = transcripts.session(&head.cwd, id);
+    let path = transcripts.dialect.find(session)?;
+    let (mut answer, copied) = make_repaired_copy(transcripts, session, &path, Some(&record.cwd))?;
     let Some((copy, copied)) = copied else {
         let result = WorkResult::Repaired(Box::new(answer), None);
         return Ok((result, UnrecordedResource::default()));
     };
     let checkpoint = match &copied.last_uuid {
-        Some(uuid) => Some(transcript_facts::make_checkpoint_id(&entry.name, id, uuid)),
+        Some(uuid) => Some(make_checkpoint_id(&entry.name, id, uuid)),
         None => {
-            let lineage = services.store.lineage_all(record.id)?;
-            let history = History::current(services, record, &lineage, TranscriptScope::AgentFiles)?;
+            let history = History::current(services, record, TranscriptScope::AgentFiles)?;
             history
                 .last_checkpoint()
                 .filter(|_| history.last_session() == Some(id))
@@ -109,13 +104,12 @@ fn repair_head_blocking(
 /// # Errors
 /// As [`repair_head`], and [`ConversationError::Unsupported`] if transcripts of this agent cannot be repaired.
 pub(super) fn make_repaired_copy(
-    services: &Services,
-    dialect: &'static dyn Dialect,
+    transcripts: AgentTranscripts<'_>,
     session: Session<'_>,
     source: &Path,
     cwd: Option<&str>,
 ) -> Result<CheckedCopy, ConversationError> {
-    let (home, id) = (session.home, UpstreamId::new(session.id));
+    let (dialect, home, id) = (transcripts.dialect, session.home, UpstreamId::new(session.id));
     let report = dialect.check(session, source)?;
     check_repairable(dialect, session, source, &report)?;
     let mut answer = check_answer(Ok(report))?;
@@ -126,7 +120,7 @@ pub(super) fn make_repaired_copy(
     let identity = || fs::metadata(source).map(|found| FileIdentity::of(&found)).ok();
     let before = identity();
     let repair = |new: &_| dialect.repair(home.session(None, session.id), source, new);
-    let copied = services.copy_transcript((dialect, home), cwd, source, &id, repair);
+    let copied = transcripts.copy_transcript(cwd, source, &id, repair);
     let (copy, mut repaired) = copied.map_err(|error| match error {
         TranscriptError::NothingToResume { .. } => ConversationError::TranscriptDamaged(
             "it contains no messages, so there is nothing to copy".to_owned(),

@@ -37,6 +37,15 @@ impl From<UncommittedCopy> for UnrecordedResource {
     }
 }
 
+impl From<RunningMove> for UnrecordedResource {
+    fn from(files: RunningMove) -> Self {
+        Self {
+            files: Some(files),
+            ..Self::default()
+        }
+    }
+}
+
 impl UnrecordedResource {
     /// Adds the resources that a later job created.
     pub(super) fn add(&mut self, later: Self) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
-use bridge_protocol::link::Link;
+use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::time;
 use bridge_protocol::{AgentName, UpstreamId};
 use jiff::Timestamp;
@@ -18,9 +18,8 @@ use crate::agent::client::ClientProfile;
 use crate::agent::failure::strip_terminal_codes;
 use crate::agent::inbox::InboxLimits;
 use crate::agent::pool::Pool;
-use crate::store::{Change, ConversationRecord, Store};
-use crate::transcript::TranscriptError;
-use crate::transcript::dialect::{AgentHome, Dialect, NewSession, Session};
+use crate::store::{Change, ConversationRecord, Store, StoreError};
+use crate::transcript::dialect::AgentHome;
 use crate::transcript::index_cache::IndexCache;
 
 use super::backup::Backups;
@@ -33,7 +32,7 @@ use super::running_work::RunningWork;
 use super::state::Rules;
 use super::transcript_facts::AgentTranscripts;
 use super::transcript_growth::RecheckQueue;
-use super::uncommitted_copies::{CopyPlans, UncommittedCopy};
+use super::uncommitted_copies::CopyPlans;
 use super::wakeups::WakeupQueue;
 
 /// The parts of the daemon that conversations use.
@@ -92,32 +91,14 @@ impl Services {
         }
     }
 
-    /// Copies a transcript into a new session; `make` writes the copy. The copy is noted before it is made, and is deleted
-    /// unless a conversation later refers to it.
+    /// The lineage of a conversation up to the last entry of its record; later entries are of later changes.
     ///
     /// # Errors
-    /// Those of `make`, and if the copy cannot be noted.
-    pub(super) fn copy_transcript<T>(
-        &self,
-        (dialect, home): AgentTranscripts<'_>,
-        cwd: Option<&str>,
-        source: &Path,
-        id: &UpstreamId,
-        make: impl FnOnce(&NewSession) -> Result<T, TranscriptError>,
-    ) -> Result<(NewCopy, T), TranscriptError> {
-        let new = dialect.new_session(home.root, cwd, source, id.as_str())?;
-        let upstream_id = UpstreamId::new(new.id.as_str());
-        self.copy_plans.begin(&self.store, &upstream_id, &new.path)?;
-        let made = make(&new)?;
-        self.copy_plans
-            .record_complete(&self.store, &upstream_id, &new.path);
-        self.old_bytes.note_copy(&upstream_id, &new.path);
-        let copy = NewCopy {
-            uncommitted: self.copy_plans.uncommitted(&upstream_id, new.path.clone()),
-            upstream_id,
-            path: new.path,
-        };
-        Ok((copy, made))
+    /// If the store cannot be read.
+    pub(super) fn lineage_of(&self, record: &ConversationRecord) -> Result<Vec<LineageEntry>, StoreError> {
+        let mut lineage = self.store.lineage_all(record.id)?;
+        lineage.retain(|entry| entry.seq <= record.chain.last_lineage_seq());
+        Ok(lineage)
     }
 
     /// The transcripts in an agent's folder, with the index of what was read before.
@@ -128,20 +109,20 @@ impl Services {
         }
     }
 
-    /// A session that runs in the folder `cwd`, of the agent whose folder is `root`.
-    pub(super) fn session<'a>(&'a self, root: &'a Path, cwd: &'a str, id: &'a UpstreamId) -> Session<'a> {
-        self.home(root).session(Some(cwd), id.as_str())
+    /// The transcripts of an agent. `None` if it is not configured, or it is not known where it keeps them.
+    pub(super) fn transcripts(&self, agent: &AgentName) -> Option<AgentTranscripts<'_>> {
+        self.transcripts_of(self.catalog.get(agent)?)
     }
 
-    /// The dialect of an agent's transcripts, and a session of them. `None` if it is not known where the agent keeps them.
-    pub(super) fn transcript<'a>(
-        &'a self,
-        agent: &AgentName,
-        cwd: &'a str,
-        id: &'a UpstreamId,
-    ) -> Option<(&'static dyn Dialect, Session<'a>)> {
-        let (root, format) = self.catalog.get(agent)?.listed_transcripts()?;
-        Some((format.dialect(), self.session(root, cwd, id)))
+    /// The transcripts of an agent. `None` if it is not known where the agent keeps them.
+    pub(super) fn transcripts_of<'a>(&'a self, entry: &'a AgentEntry) -> Option<AgentTranscripts<'a>> {
+        let (root, format) = entry.listed_transcripts()?;
+        Some(AgentTranscripts {
+            services: self,
+            entry,
+            dialect: format.dialect(),
+            root,
+        })
     }
 
     /// Runs work on a thread that may block.
@@ -187,13 +168,11 @@ impl Services {
     /// # Errors
     /// As [`Services::look_at_project`].
     pub async fn check_project(&self, entry: &AgentEntry, cwd: &str) -> Result<(), ConversationError> {
-        let Some((root, format)) = entry.listed_transcripts() else {
+        let Some(AgentTranscripts { root, dialect, .. }) = self.transcripts_of(entry) else {
             return Ok(());
         };
         let any = Path::new("any");
-        let path = format
-            .dialect()
-            .expected_path(root, Some(Path::new(cwd)), Path::new(""), any);
+        let path = dialect.expected_path(root, Some(Path::new(cwd)), Path::new(""), any);
         let look = move || {
             // Any answer will do, also that the path does not exist.
             let _metadata = path.symlink_metadata();
@@ -241,16 +220,6 @@ impl Services {
     }
 }
 
-/// A copy of a transcript, as the transcript of a new session.
-pub(super) struct NewCopy {
-    /// The session.
-    pub upstream_id: UpstreamId,
-    /// Its transcript.
-    pub path: PathBuf,
-    /// Deletes the copy, unless it is kept.
-    pub uncommitted: UncommittedCopy,
-}
-
 /// A session of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionRef {
@@ -267,8 +236,7 @@ impl SessionRef {
     /// accepted, runs in the conversation's folder.
     #[must_use]
     pub fn in_conversation(record: &ConversationRecord, id: &UpstreamId) -> Self {
-        let mut links = record.chain.links().iter();
-        match links.find(|link| link.upstream_id == *id) {
+        match record.chain.link(id) {
             Some(link) => link.into(),
             None => Self {
                 agent: record.agent.clone(),

@@ -1,20 +1,195 @@
-//! Reads from the transcripts of a conversation what the ladder and the branches need. Blocks; call it from a blocking
+//! The transcripts of an agent, and what the ladder and the branches need to know of them. Blocks; call it from a blocking
 //! thread.
 
-use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
+use std::path::{Path, PathBuf};
 
+use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
+use bridge_protocol::link::Link;
+
+use crate::agent::catalog::AgentEntry;
+use crate::archive::SessionKey;
 use crate::chain::SessionCut;
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
-use crate::transcript::dialect::{AgentHome, Dialect};
+use crate::transcript::dialect::{AgentHome, Dialect, NewSession, Session};
 use crate::transcript::open_transcript::OpenTranscript;
 use crate::transcript::turn_counts::TurnCounts;
 
-use super::recovery::Head;
-use super::services::{NewCopy, Services, chain_text};
+use super::services::{Services, chain_text};
+use super::uncommitted_copies::UncommittedCopy;
 
-/// The transcripts of an agent, and the dialect that reads them.
-pub(super) type AgentTranscripts<'a> = (&'static dyn Dialect, AgentHome<'a>);
+/// The transcripts of an agent.
+#[derive(Clone, Copy)]
+pub(super) struct AgentTranscripts<'a> {
+    pub services: &'a Services,
+    pub entry: &'a AgentEntry,
+    /// Reads them.
+    pub dialect: &'static dyn Dialect,
+    /// The agent's own folder, or an unpacked backup with the same layout.
+    pub root: &'a Path,
+}
+
+/// A copy of a transcript, as the transcript of a new session.
+pub(super) struct NewCopy {
+    /// The session.
+    pub upstream_id: UpstreamId,
+    /// Its transcript.
+    pub path: PathBuf,
+    /// Deletes the copy, unless it is kept.
+    pub uncommitted: UncommittedCopy,
+}
+
+impl<'a> AgentTranscripts<'a> {
+    /// The transcripts in another folder.
+    pub(super) fn in_folder(self, root: &'a Path) -> Self {
+        Self { root, ..self }
+    }
+
+    /// The folder, with the index of what was read before.
+    pub(super) fn home(self) -> AgentHome<'a> {
+        self.services.home(self.root)
+    }
+
+    /// A session that runs in the folder `cwd`.
+    pub(super) fn session(self, cwd: &'a str, id: &'a UpstreamId) -> Session<'a> {
+        self.home().session(Some(cwd), id.as_str())
+    }
+
+    /// The archive's key for a session.
+    pub(super) fn key(self, id: &UpstreamId) -> SessionKey {
+        SessionKey {
+            root: self.root.to_owned(),
+            upstream_id: id.as_str().to_owned(),
+        }
+    }
+
+    /// The path of a session's transcript.
+    ///
+    /// # Errors
+    /// As [`Dialect::find`].
+    pub(super) fn find(self, cwd: &str, id: &UpstreamId) -> Result<PathBuf, TranscriptError> {
+        self.dialect.find(self.home().session(Some(cwd), id.as_str()))
+    }
+
+    /// Counts the turns in the transcript of a head or of another link.
+    ///
+    /// # Errors
+    /// As [`Self::turn_counts`].
+    pub(super) fn link_turn_counts(
+        self,
+        cwd: &str,
+        link: &Link,
+    ) -> Result<Option<TurnCounts>, TranscriptError> {
+        let found = self.turn_counts(cwd, &link.upstream_id, None)?;
+        Ok(found.map(|file| file.with_copied_turns(link.carried_turns)))
+    }
+
+    /// Counts the turns in one transcript, whole or up to a checkpoint; `None` if there is no transcript with that checkpoint.
+    ///
+    /// # Errors
+    /// As [`Dialect::turn_counts`].
+    pub(super) fn turn_counts(
+        self,
+        cwd: &str,
+        id: &UpstreamId,
+        until: Option<&CheckpointId>,
+    ) -> Result<Option<TurnCounts>, TranscriptError> {
+        let until = until.and_then(record_uuid);
+        let session = self.home().session(Some(cwd), id.as_str());
+        self.dialect.turn_counts(session, until.as_deref())
+    }
+
+    /// The checkpoint after the last turn of a session, finished or not.
+    ///
+    /// # Errors
+    /// As [`Dialect::open`].
+    pub(super) fn last_checkpoint(
+        self,
+        cwd: &str,
+        id: &UpstreamId,
+    ) -> Result<Option<CheckpointId>, TranscriptError> {
+        let opened = self
+            .dialect
+            .open(self.home().session(Some(cwd), id.as_str()), None)?;
+        let last = opened.turns().checked_sub(1);
+        Ok(last.map(|last| turn_end(&*opened, &self.entry.name, id, last)))
+    }
+
+    /// The last checkpoint of the part of a session that ends at `cut`; `None` if that is the whole session.
+    ///
+    /// # Errors
+    /// As [`Dialect::open`], if the turns must be counted.
+    pub(super) fn cut_point(
+        self,
+        cwd: &str,
+        id: &UpstreamId,
+        cut: &SessionCut,
+    ) -> Result<Option<CheckpointId>, TranscriptError> {
+        let Some(most) = cut.max_turns else {
+            return Ok(cut.at.clone());
+        };
+        let until: Option<CheckpointRef> = cut.at.as_ref().and_then(|at| at.as_str().parse().ok());
+        let session = self.home().session(Some(cwd), id.as_str());
+        let opened = self.dialect.open(session, until.as_ref())?;
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        if opened.turns() <= most {
+            return Ok(cut.at.clone());
+        }
+        Ok(Some(turn_end(
+            &*opened,
+            &self.entry.name,
+            id,
+            most.saturating_sub(1),
+        )))
+    }
+
+    /// Copies a session's transcript under a new id, whole or cut at a checkpoint, to where the agent first looks for sessions
+    /// of the folder `to`. The agent may not look where the source is, for example if a folder has become a link.
+    ///
+    /// # Errors
+    /// If the transcript is missing or cannot be read, or the copy cannot be written.
+    pub(super) fn copy_session(
+        self,
+        (cwd, to): (&str, &str),
+        id: &UpstreamId,
+        until: Option<&CheckpointId>,
+    ) -> Result<NewCopy, TranscriptError> {
+        let source = self.find(cwd, id)?;
+        let until = until.and_then(record_uuid);
+        let copied = self.copy_transcript(Some(to), &source, id, |new| {
+            self.dialect
+                .copy(&self.services.index_cache, &source, new, until.as_deref())
+        });
+        copied.map(|(copy, ())| copy)
+    }
+
+    /// Copies a transcript into a new session; `make` writes the copy. The copy is noted before it is made, and is deleted
+    /// unless a conversation later refers to it.
+    ///
+    /// # Errors
+    /// Those of `make`, and if the copy cannot be noted.
+    pub(super) fn copy_transcript<T>(
+        self,
+        cwd: Option<&str>,
+        source: &Path,
+        id: &UpstreamId,
+        make: impl FnOnce(&NewSession) -> Result<T, TranscriptError>,
+    ) -> Result<(NewCopy, T), TranscriptError> {
+        let new = self.dialect.new_session(self.root, cwd, source, id.as_str())?;
+        let upstream_id = UpstreamId::new(new.id.as_str());
+        let plans = &self.services.copy_plans;
+        plans.begin(&upstream_id, &new.path)?;
+        let made = make(&new)?;
+        plans.record_complete(&upstream_id, &new.path);
+        self.services.old_bytes.note_copy(&upstream_id, &new.path);
+        let copy = NewCopy {
+            uncommitted: plans.uncommitted(&upstream_id, new.path.clone()),
+            upstream_id,
+            path: new.path,
+        };
+        Ok((copy, made))
+    }
+}
 
 /// The uuid of the record that a checkpoint refers to.
 #[must_use]
@@ -24,33 +199,6 @@ pub(super) fn record_uuid(checkpoint: &CheckpointId) -> Option<String> {
         .parse::<CheckpointRef>()
         .ok()
         .map(|parsed| parsed.record_uuid)
-}
-
-/// Counts the turns in the transcript of a head.
-///
-/// # Errors
-/// As [`turn_counts`].
-pub(super) fn head_turn_counts(
-    transcripts: AgentTranscripts<'_>,
-    cwd: &str,
-    head: &Head,
-) -> Result<Option<TurnCounts>, TranscriptError> {
-    let found = turn_counts(transcripts, cwd, &head.upstream_id, None)?;
-    Ok(found.map(|file| file.with_copied_turns(head.carried_turns)))
-}
-
-/// Counts the turns in one transcript, whole or up to a checkpoint; `None` if there is no transcript with that checkpoint.
-///
-/// # Errors
-/// As [`Dialect::turn_counts`].
-pub(super) fn turn_counts(
-    (dialect, home): AgentTranscripts<'_>,
-    cwd: &str,
-    id: &UpstreamId,
-    until: Option<&CheckpointId>,
-) -> Result<Option<TurnCounts>, TranscriptError> {
-    let until = until.and_then(record_uuid);
-    dialect.turn_counts(home.session(Some(cwd), id.as_str()), until.as_deref())
 }
 
 /// Treats a transcript that cannot be read as missing, and logs why it cannot be read.
@@ -63,44 +211,6 @@ pub(super) fn log_unreadable(found: Result<Option<TurnCounts>, TranscriptError>)
         );
         None
     })
-}
-
-/// The checkpoint after the last turn of a session, finished or not.
-///
-/// # Errors
-/// As [`Dialect::open`].
-pub(super) fn last_checkpoint(
-    (dialect, home): AgentTranscripts<'_>,
-    cwd: &str,
-    agent: &AgentName,
-    id: &UpstreamId,
-) -> Result<Option<CheckpointId>, TranscriptError> {
-    let opened = dialect.open(home.session(Some(cwd), id.as_str()), None)?;
-    let last = opened.turns().checked_sub(1);
-    Ok(last.map(|last| turn_end(&*opened, agent, id, last)))
-}
-
-/// The last checkpoint of the part of a session that ends at `cut`; `None` if that is the whole session.
-///
-/// # Errors
-/// As [`Dialect::open`], if the turns must be counted.
-pub(super) fn cut_point(
-    (dialect, home): AgentTranscripts<'_>,
-    cwd: &str,
-    agent: &AgentName,
-    id: &UpstreamId,
-    cut: &SessionCut,
-) -> Result<Option<CheckpointId>, TranscriptError> {
-    let Some(most) = cut.max_turns else {
-        return Ok(cut.at.clone());
-    };
-    let until: Option<CheckpointRef> = cut.at.as_ref().and_then(|at| at.as_str().parse().ok());
-    let opened = dialect.open(home.session(Some(cwd), id.as_str()), until.as_ref())?;
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    if opened.turns() <= most {
-        return Ok(cut.at.clone());
-    }
-    Ok(Some(turn_end(&*opened, agent, id, most.saturating_sub(1))))
 }
 
 /// The checkpoint after a turn of an open transcript.
@@ -120,27 +230,6 @@ pub(super) fn make_checkpoint_id(agent: &AgentName, id: &UpstreamId, record_uuid
     CheckpointId::new(checkpoint.to_string())
 }
 
-/// Copies a session's transcript under a new id, whole or cut at a checkpoint, to where the agent first looks for sessions of
-/// the folder `to`. The agent may not look where the source is, for example if a folder has become a link.
-///
-/// # Errors
-/// If the transcript is missing or cannot be read, or the copy cannot be written.
-pub(super) fn copy_session(
-    services: &Services,
-    transcripts: AgentTranscripts<'_>,
-    (cwd, to): (&str, &str),
-    id: &UpstreamId,
-    until: Option<&CheckpointId>,
-) -> Result<NewCopy, TranscriptError> {
-    let (dialect, home) = transcripts;
-    let source = dialect.find(home.session(Some(cwd), id.as_str()))?;
-    let until = until.and_then(record_uuid);
-    let copied = services.copy_transcript(transcripts, Some(to), &source, id, |new| {
-        dialect.copy(home.index_cache, &source, new, until.as_deref())
-    });
-    copied.map(|(copy, ())| copy)
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -148,8 +237,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::transcript::claude;
-    use crate::transcript::index_cache::IndexCache;
+    use crate::conversation::registry::Registry;
+    use crate::conversation::registry::registry_of_tests as registry;
     use crate::transcript::locate::own_folder;
     use crate::transcript::meter::{Meter, with_meter};
 
@@ -160,14 +249,8 @@ mod tests {
         r#"{"type":"user","uuid":"u2","parentUuid":"a1","origin":{"kind":"human"},"message":{"content":"and"}}"#,
     ];
 
-    fn transcripts<'a>(library: &'a IndexCache, root: &'a Path) -> AgentTranscripts<'a> {
-        (
-            claude::FORMAT.dialect(),
-            AgentHome {
-                index_cache: library,
-                root,
-            },
-        )
+    fn transcripts(registry: &Registry) -> AgentTranscripts<'_> {
+        registry.services().transcripts(&"claude".into()).unwrap()
     }
 
     #[derive(Default)]
@@ -192,41 +275,44 @@ mod tests {
         questions.iter().map(read).collect()
     }
 
-    #[test]
-    fn a_resume_reads_a_transcript_once_whatever_it_asks() {
+    #[tokio::test]
+    async fn a_resume_reads_a_transcript_once_whatever_it_asks() {
         let root = tempfile::tempdir().unwrap();
         let folder = own_folder(root.path(), Path::new(CWD));
         std::fs::create_dir_all(&folder).unwrap();
         let text = LINES.join("\n") + "\n";
         std::fs::write(folder.join("s1.jsonl"), &text).unwrap();
         let id = UpstreamId::from("s1");
-        let library = IndexCache::default();
+        let data = tempfile::tempdir().unwrap();
         let root = root.path();
-        let transcripts = transcripts(&library, root);
+        let registry = registry(data.path(), root);
+        let transcripts = transcripts(&registry);
         let agent = AgentName::new("claude");
         let head = || {
-            let found = turn_counts(transcripts, CWD, &id, None).unwrap().unwrap();
+            let found = transcripts.turn_counts(CWD, &id, None).unwrap().unwrap();
             assert_eq!(
                 (found.turns, found.is_last_cut_off, found.missing_records),
                 (2, true, 0)
             );
         };
         let place = || {
-            let place = last_checkpoint(transcripts, CWD, &agent, &id).unwrap().unwrap();
+            let place = transcripts.last_checkpoint(CWD, &id).unwrap().unwrap();
             assert_eq!(record_uuid(&place).as_deref(), Some("u2"));
         };
         let cut = || {
             let place = make_checkpoint_id(&agent, &id, "a1");
-            let (dialect, home) = transcripts;
-            let source = dialect.find(home.session(Some(CWD), "s1")).unwrap();
+            let dialect = transcripts.dialect;
+            let source = transcripts.find(CWD, &id).unwrap();
             let new = dialect.new_session(root, Some(CWD), &source, "s1").unwrap();
-            dialect.copy(&library, &source, &new, Some("a1")).unwrap();
+            dialect
+                .copy(&registry.services().index_cache, &source, &new, Some("a1"))
+                .unwrap();
             let copied = std::fs::read_to_string(new.path).unwrap();
             let origins = copied
                 .lines()
                 .map(|line| line.split_once("\"messageUuid\":").unwrap().1);
             assert_eq!(origins.collect::<Vec<_>>(), ["\"u1\"}}", "\"a1\"}}"]);
-            let until = turn_counts(transcripts, CWD, &id, Some(&place)).unwrap().unwrap();
+            let until = transcripts.turn_counts(CWD, &id, Some(&place)).unwrap().unwrap();
             assert_eq!((until.turns, until.is_last_cut_off), (1, false));
         };
         // Once for all that is asked, and once for the lines that a cut copies.
@@ -239,8 +325,8 @@ mod tests {
         assert_eq!(read_bytes(&[&head, &place]), [0, 0]);
     }
 
-    #[test]
-    fn turns_on_other_branches_count_where_every_line_can_be_read() {
+    #[tokio::test]
+    async fn turns_on_other_branches_count_where_every_line_can_be_read() {
         let root = tempfile::tempdir().unwrap();
         let folder = own_folder(root.path(), Path::new(CWD));
         std::fs::create_dir_all(&folder).unwrap();
@@ -249,9 +335,11 @@ mod tests {
             std::fs::write(folder.join("s1.jsonl"), lines.join("\n") + "\n").unwrap();
             let id = UpstreamId::from("s1");
             let until = until.map(|uuid| make_checkpoint_id(&AgentName::new("claude"), &id, uuid));
-            let library = IndexCache::default();
-            let transcripts = transcripts(&library, root.path());
-            let found = turn_counts(transcripts, CWD, &id, until.as_ref())
+            let data = tempfile::tempdir().unwrap();
+            let registry = registry(data.path(), root.path());
+            let transcripts = transcripts(&registry);
+            let found = transcripts
+                .turn_counts(CWD, &id, until.as_ref())
                 .unwrap()
                 .unwrap();
             (

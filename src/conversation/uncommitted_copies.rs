@@ -190,19 +190,21 @@ pub(crate) enum CopyDescription {
 const MAX_UNRECORDED_SECONDS: i64 = 10;
 
 /// The plans of all copies.
-#[derive(Debug)]
 pub struct CopyPlans {
     data: PathBuf,
+    store: Store,
     /// The plans of earlier daemons. `None` if they could not be listed.
     earlier: Option<Vec<PathBuf>>,
 }
 
 impl CopyPlans {
-    /// The plans in the data folder. Those that exist now belong to earlier daemons.
+    /// The plans in the data folder. Those that exist now belong to earlier daemons. With an in-memory store none are written:
+    /// the next start would find no owner, because such a store forgets the conversations.
     #[must_use]
-    pub fn in_data_folder(data: &Path) -> Self {
+    pub fn in_data_folder(data: &Path, store: Store) -> Self {
         Self {
             data: data.to_owned(),
+            store,
             earlier: intent::existing(&COPY_INTENTS, data).ok(),
         }
     }
@@ -225,8 +227,8 @@ impl CopyPlans {
     }
 
     /// Records the identity of a complete copy. Only that file may be deleted later.
-    pub fn record_complete(&self, store: &Store, upstream_id: &UpstreamId, transcript: &Path) {
-        if store.status().is_ephemeral {
+    pub fn record_complete(&self, upstream_id: &UpstreamId, transcript: &Path) {
+        if self.store.status().is_ephemeral {
             return;
         }
         let record = || {
@@ -248,14 +250,8 @@ impl CopyPlans {
     ///
     /// # Errors
     /// [`TranscriptError::Io`]; then the copy must not be made.
-    pub fn begin(
-        &self,
-        store: &Store,
-        upstream_id: &UpstreamId,
-        transcript: &Path,
-    ) -> Result<(), TranscriptError> {
-        if store.status().is_ephemeral {
-            // The next start would find no owner, because an in-memory store forgets the conversation.
+    pub fn begin(&self, upstream_id: &UpstreamId, transcript: &Path) -> Result<(), TranscriptError> {
+        if self.store.status().is_ephemeral {
             return Ok(());
         }
         let folder = transcript.parent().unwrap_or(Path::new("/"));
@@ -280,11 +276,10 @@ impl CopyPlans {
     /// [`TranscriptError::Io`]; then the answer must not be recorded.
     pub fn record_request(
         &self,
-        store: &Store,
         upstream_id: &UpstreamId,
         request: &RequestId,
     ) -> Result<(), TranscriptError> {
-        if store.status().is_ephemeral {
+        if self.store.status().is_ephemeral {
             return Ok(());
         }
         self.find(upstream_id)
@@ -312,13 +307,8 @@ impl CopyPlans {
     ///
     /// # Errors
     /// [`TranscriptError::Io`].
-    pub fn copy_borrowed_files(
-        &self,
-        store: &Store,
-        upstream_id: &UpstreamId,
-        fork: &Path,
-    ) -> Result<(), TranscriptError> {
-        if store.status().is_ephemeral {
+    pub fn copy_borrowed_files(&self, upstream_id: &UpstreamId, fork: &Path) -> Result<(), TranscriptError> {
+        if self.store.status().is_ephemeral {
             return copy_borrowed_files(fork);
         }
         let name = format!("{upstream_id}{FILES_SUFFIX}");
@@ -343,8 +333,8 @@ impl CopyPlans {
     /// Settles the plans of earlier daemons: deletes copies whose session no conversation owns. Call this when their unfinished
     /// turns are settled. Returns whether each plan is carried out or set aside.
     #[must_use]
-    pub fn settle(&self, store: &Store) -> bool {
-        let policy = UndoPolicy::of(store);
+    pub fn settle(&self) -> bool {
+        let policy = UndoPolicy::of(&self.store);
         if policy == UndoPolicy::Leave {
             return true;
         }
@@ -368,7 +358,7 @@ impl CopyPlans {
                     }),
                     _,
                 ) => {
-                    let outcome = settle_copy(store, intent, upstream_id, transcript);
+                    let outcome = settle_copy(&self.store, intent, upstream_id, transcript);
                     outcome.unwrap_or_else(|error| {
                         tracing::warn!(path = %transcript.display(), %error, "cannot look at an unfinished copy; the next start tries again");
                         IntentDecision::Later
@@ -497,8 +487,8 @@ mod tests {
         fs::create_dir_all(&data).unwrap();
         let (store, closing) = Store::open(&place, StoreOptions::default()).unwrap();
         let copy = leave(folder.path(), "copy");
-        let plans = CopyPlans::in_data_folder(&data);
-        plans.begin(&store, &"copy".into(), &copy).unwrap();
+        let plans = CopyPlans::in_data_folder(&data, store.clone());
+        plans.begin(&"copy".into(), &copy).unwrap();
         for session in ["copy", "other", "another"] {
             let held = Change {
                 upstream: vec![(
@@ -523,10 +513,10 @@ mod tests {
         let (store, _closing) = Store::open(&place, StoreOptions::default()).unwrap();
         assert!(store.open_report().may_have_lost());
         let before = fs::read_to_string(&copy).unwrap();
-        assert!(CopyPlans::in_data_folder(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data, store.clone()).settle());
         assert_eq!(fs::read_to_string(&copy).unwrap(), before);
         // A later start does not know of the loss.
-        assert!(CopyPlans::in_data_folder(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data, store.clone()).settle());
         assert!(copy.exists());
         assert!(data.join(COPY_INTENTS.folder).join("copy.set-aside-1").exists());
     }
@@ -539,12 +529,12 @@ mod tests {
         fs::create_dir_all(&data).unwrap();
         let disk = Disk::of(&data);
         let (store, _) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::in_data_folder(&data);
+        let plans = CopyPlans::in_data_folder(&data, store.clone());
         let stranger = leave(&project, "strange");
         let mine = leave(&project, "mine");
         for (id, path) in [("nobodys", leave(&project, "nobodys")), ("mine", mine.clone())] {
-            plans.begin(&store, &id.into(), &path).unwrap();
-            plans.record_complete(&store, &id.into(), &path);
+            plans.begin(&id.into(), &path).unwrap();
+            plans.record_complete(&id.into(), &path);
             disk.check_lasts("the plan of a copy");
         }
         let held = Change {
@@ -561,20 +551,20 @@ mod tests {
 
         // A store that is not kept knows no owners.
         let forgetful = Store::ephemeral().unwrap();
-        assert!(CopyPlans::in_data_folder(&data).settle(&forgetful));
-        CopyPlans::in_data_folder(&data)
-            .begin(&forgetful, &"unnoted".into(), &mine)
+        assert!(CopyPlans::in_data_folder(&data, forgetful.clone()).settle());
+        CopyPlans::in_data_folder(&data, forgetful)
+            .begin(&"unnoted".into(), &mine)
             .unwrap();
         assert_eq!(
             names(&data.join(COPY_INTENTS.folder)),
             ["damaged", "mine", "nobodys", "unbegun.new"]
         );
 
-        let next = CopyPlans::in_data_folder(&data);
+        let next = CopyPlans::in_data_folder(&data, store.clone());
         // What this daemon began is not an earlier one's.
         let running = leave(&project, "running");
-        next.begin(&store, &"running".into(), &running).unwrap();
-        assert!(next.settle(&store));
+        next.begin(&"running".into(), &running).unwrap();
+        assert!(next.settle());
         let left: Vec<String> = names(&project);
         for id in ["mine", "running", "strange"] {
             assert!(
@@ -616,7 +606,7 @@ mod tests {
         let files = json!({"fork": begun});
         CheckedFile::create(&data.join(COPY_INTENTS.folder).join("fork.files"), &files).unwrap();
         fs::write(&changed, "{}\n{\"more\":1}\n").unwrap();
-        assert!(CopyPlans::in_data_folder(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data, store.clone()).settle());
         let is_there = [&whole, &changed, &begun].map(|copy| copy.exists());
         assert_eq!(is_there, [false, true, false]);
         assert_eq!(names(&data.join(COPY_INTENTS.folder)), ["changed.set-aside-1"]);
@@ -629,17 +619,17 @@ mod tests {
         let data = folder.path().join("data");
         fs::create_dir_all(&data).unwrap();
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::in_data_folder(&data);
+        let plans = CopyPlans::in_data_folder(&data, store.clone());
         // With the plan of an older version, which did not record the whole copy.
         let [grown, rewritten, old] = ["grown", "rewritten", "old"].map(|id| {
             let copy = leave(folder.path(), id);
-            plans.begin(&store, &id.into(), &copy).unwrap();
+            plans.begin(&id.into(), &copy).unwrap();
             if id == "old" {
                 let file = fs::File::options().append(true).open(&copy).unwrap();
                 let written = file.metadata().unwrap().modified().unwrap();
                 file.set_modified(written + Duration::from_secs(60)).unwrap();
             } else {
-                plans.record_complete(&store, &id.into(), &copy);
+                plans.record_complete(&id.into(), &copy);
             }
             copy
         });
@@ -648,7 +638,7 @@ mod tests {
         fs::write(folder.path().join("other"), "{}\n").unwrap();
         fs::rename(folder.path().join("other"), &rewritten).unwrap();
         for _start in 0..2 {
-            assert!(CopyPlans::in_data_folder(&data).settle(&store));
+            assert!(CopyPlans::in_data_folder(&data, store.clone()).settle());
             for copy in [&grown, &rewritten, &old] {
                 assert!(copy.exists(), "{copy:?}");
                 assert!(copy.with_extension("").exists(), "{copy:?}");
@@ -665,16 +655,16 @@ mod tests {
         let data = folder.path().join("data");
         fs::create_dir_all(&data).unwrap();
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::in_data_folder(&data);
+        let plans = CopyPlans::in_data_folder(&data, store.clone());
         let [new, used] = ["new", "used"].map(|id| {
             let copy = folder.path().join(format!("{id}.jsonl"));
-            plans.begin(&store, &id.into(), &copy).unwrap();
+            plans.begin(&id.into(), &copy).unwrap();
             leave(folder.path(), id)
         });
         let file = fs::File::options().append(true).open(&used).unwrap();
         let later = file.metadata().unwrap().modified().unwrap() + Duration::from_secs(60);
         file.set_modified(later).unwrap();
-        assert!(CopyPlans::in_data_folder(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data, store.clone()).settle());
         assert!(!new.exists() && used.exists());
         assert_eq!(names(&data.join(COPY_INTENTS.folder)), ["used.set-aside-1"]);
     }
@@ -686,14 +676,12 @@ mod tests {
         let data = folder.path().join("data");
         fs::create_dir_all(&data).unwrap();
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
-        let plans = CopyPlans::in_data_folder(&data);
+        let plans = CopyPlans::in_data_folder(&data, store.clone());
         let [answered, unanswered] = ["answered", "unanswered"].map(|id| {
             let copy = leave(folder.path(), id);
-            plans.begin(&store, &id.into(), &copy).unwrap();
-            plans.record_complete(&store, &id.into(), &copy);
-            plans
-                .record_request(&store, &id.into(), &RequestId::new(id))
-                .unwrap();
+            plans.begin(&id.into(), &copy).unwrap();
+            plans.record_complete(&id.into(), &copy);
+            plans.record_request(&id.into(), &RequestId::new(id)).unwrap();
             copy
         });
         let request = CallKey {
@@ -705,7 +693,7 @@ mod tests {
             ..Change::default()
         };
         store.commit(change).await.unwrap();
-        assert!(CopyPlans::in_data_folder(&data).settle(&store));
+        assert!(CopyPlans::in_data_folder(&data, store.clone()).settle());
         assert!(answered.exists() && !unanswered.exists());
         assert!(!data.join(COPY_INTENTS.folder).exists());
     }
@@ -723,7 +711,10 @@ mod tests {
                 false => fs::write(&path, "no folder").unwrap(),
             }
             let data = folder.path().join(name.split('/').next().unwrap());
-            assert!(!CopyPlans::in_data_folder(&data).settle(&store), "{name}");
+            assert!(
+                !CopyPlans::in_data_folder(&data, store.clone()).settle(),
+                "{name}"
+            );
         }
     }
 
@@ -734,7 +725,7 @@ mod tests {
         let (store, _closing) = Store::open(&folder.path().join("store"), StoreOptions::default()).unwrap();
         let fork = folder.path().join("fork.jsonl");
         fs::write(&fork, "{}\n").unwrap();
-        let plans = CopyPlans::in_data_folder(&data);
+        let plans = CopyPlans::in_data_folder(&data, store.clone());
         let begin = |fork: &Path| {
             let fork = fork.to_owned();
             Intent::begin(
@@ -747,11 +738,11 @@ mod tests {
             .unwrap();
         };
         begin(&fork);
-        plans.copy_borrowed_files(&store, &"fork".into(), &fork).unwrap();
+        plans.copy_borrowed_files(&"fork".into(), &fork).unwrap();
         assert!(names(&data.join(COPY_INTENTS.folder)).is_empty());
         // The plan of another fork is not this one's.
         begin(&folder.path().join("other"));
-        assert!(plans.copy_borrowed_files(&store, &"fork".into(), &fork).is_err());
+        assert!(plans.copy_borrowed_files(&"fork".into(), &fork).is_err());
         assert_eq!(names(&data.join(COPY_INTENTS.folder)), ["fork.files"]);
     }
 

@@ -11,7 +11,7 @@ use super::error::ConversationError;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::Services;
-use super::{backup, folder, moving, tree_moves};
+use super::{folder, moving, tree_moves};
 use crate::chain::{EarlierHead, NewLink, Origins, UndoEffect, next_undo, undo_to};
 use crate::store::ConversationRecord;
 
@@ -149,11 +149,10 @@ fn check_session_exists(services: &Services, earlier: &EarlierHead) -> Result<()
     let link = &earlier.link;
     services.agent(&link.agent)?;
     let is_missing = |id: &UpstreamId| {
-        let transcript = services.transcript(&link.agent, &link.cwd, id);
-        transcript.is_some_and(|(dialect, session)| {
+        services.transcripts(&link.agent).is_some_and(|transcripts| {
             // If the transcript cannot be checked, it may exist.
-            dialect.find(session).is_err_and(|error| error.is_absence())
-                && !backup::may_have_backup(services, session.home.root, id)
+            let found = transcripts.find(&link.cwd, id);
+            found.is_err_and(|error| error.is_absence()) && !transcripts.may_have_backup(id)
         })
     };
     // Agents create a transcript with the first turn. A branch without turns is made again from its source, and a session

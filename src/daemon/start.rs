@@ -118,7 +118,7 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         index_cache: IndexCache::default(),
         rechecks: RecheckQueue::default(),
         old_bytes: OldBytes::default(),
-        copy_plans: CopyPlans::in_data_folder(&paths.data),
+        copy_plans: CopyPlans::in_data_folder(&paths.data, store.clone()),
         wakeups: WakeupQueue::new(config.limits.continuations),
         backups: Backups::new(paths.data.join(names::KEPT), backup_rules(config, arguments)),
         running_work: Arc::default(),
@@ -238,15 +238,10 @@ fn read_catalog(config: &Config, paths: &Paths) -> Result<Catalog, StartError> {
 /// Finishes or undoes the imports, copies and moves of the previous run, before clients are served, which may import. Then
 /// watches the transcripts.
 async fn settle_previous_run(registry: &Arc<Registry>, store: &Store) {
-    let is_settled = [
-        registry.undo_unfinished_imports().await,
-        registry.settle_copies().await,
-    ];
-    registry.settle_moves().await;
-    registry.settle_tree_moves().await;
+    let is_settled = registry.settle_unfinished_work().await;
     // A later start may delete files on the assumption that the store is complete, so no plan from before a loss
     // may be left.
-    if is_settled.contains(&false) {
+    if !is_settled {
         tracing::warn!("the next start reports any damage of the store again");
     } else if let Err(error) = store.delete_open_report() {
         tracing::warn!(

@@ -25,7 +25,7 @@ use crate::agent::pool::Urgency;
 use crate::agent::session::SETTING_DEADLINE;
 use crate::conversation::answer::Answer;
 use crate::conversation::arrival;
-use crate::conversation::backup::{self, BackupMode};
+use crate::conversation::backup::BackupMode;
 use crate::conversation::branching::{self, BranchJob};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
@@ -353,8 +353,11 @@ impl Actor {
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
                 // Before the session is announced: until the loss is marked as reported, forks of it are refused. A kill in
                 // between loses no report: the lineage has it, as for every resume whose answer a kill cut off.
-                let note =
-                    move |services: &Arc<_>| backup::mark_loss_reported(services, &entry, &upstream_id);
+                let note = move |services: &Arc<Services>| {
+                    if let Some(transcripts) = services.transcripts_of(&entry) {
+                        transcripts.mark_loss_reported(&upstream_id);
+                    }
+                };
                 // A failure is logged there.
                 let _noted = services.blocking(note).await;
             }

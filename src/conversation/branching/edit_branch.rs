@@ -7,7 +7,6 @@ use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Attempt, Fidelity, LinkReason, Relation, Resumed, Via};
 
 use super::BranchJob;
-use super::branch_points;
 use crate::agent::pool::Urgency;
 use crate::chain::{Chain, NewLink};
 use crate::conversation::climbing::{self, ClimbRequest, acquire_process};
@@ -40,10 +39,7 @@ impl BranchJob {
         let head = self.record.chain.head().map(|head| head.upstream_id.clone());
         let sessions = head.into_iter().chain([at.upstream_id().into()]);
         self.restore_missing(sessions.collect()).await?;
-        let record = self.record.clone();
-        let point = self
-            .blocking(move |services, entry| branch_points::point_before_turn(services, entry, &record, &at));
-        let (place, dropped) = point.await?;
+        let (place, dropped) = self.blocking(move |job| job.point_before_turn(&at)).await?;
         let Some(place) = place else {
             let (edited, session) = self.new_session().await?;
             return Ok((EditBranch { dropped, ..edited }, session));
@@ -157,11 +153,11 @@ impl BranchJob {
     ) -> Result<(EditBranch, UpstreamSession), ()> {
         let (services, entry, record) = (&self.services, &self.entry, &self.record);
         let until = point.checkpoint.clone();
-        let building = self.blocking(move |services, _| {
+        let building = self.blocking(move |job| {
             let at: Option<CheckpointRef> = until.as_str().parse().ok();
             let Some(at) = at else { return Ok(None) };
-            let mut history =
-                History::ending_at_checkpoint(services, &until, &at, TranscriptScope::AgentFiles)?;
+            let scope = TranscriptScope::AgentFiles;
+            let mut history = History::ending_at_checkpoint(&job.services, &until, &at, scope)?;
             let turns = history.past_turns(TURN_LIMIT);
             let missing = MissingTurnCounts {
                 before: history.turns().saturating_sub(turns.len()),

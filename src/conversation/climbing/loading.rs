@@ -1,7 +1,5 @@
 //! Counts the turns and prompts in the transcript of a session while the agent opens it.
 
-use std::path::Path;
-
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Fidelity;
 use tokio::task::JoinHandle;
@@ -9,57 +7,59 @@ use tokio::task::JoinHandle;
 use super::Climber;
 use crate::conversation::error::ConversationError;
 use crate::conversation::history::{History, TranscriptScope};
-use crate::conversation::recovery::Goal;
-use crate::conversation::services::{Services, chain_text};
+use crate::conversation::recovery::{Goal, MissingContent};
+use crate::conversation::services::chain_text;
+use crate::conversation::transcript_facts::AgentTranscripts;
 use crate::conversation::transcript_growth::LoadedHistory;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::open_transcript::Loss;
-use crate::transcript::transcript_list::Format;
 
 /// The counts of a transcript that the agent loads.
+#[derive(Default)]
 pub(super) struct LoadedCounts {
-    /// The part of it that the agent loads.
-    pub(super) loaded: LoadedHistory,
+    /// The part of it that the agent loads. `None` if it is not read here.
+    pub(super) loaded: Option<LoadedHistory>,
     /// How many prompts it contains, if its format allows them to be counted.
     pub(super) prompts: Option<u64>,
-    /// What it lacks, in words, for formats whose turns the ladder does not compare with the acknowledged ones.
-    pub(super) loss: Option<String>,
-    /// How many of the turns acknowledged on it are missing, if it is a rollout restored from a backup.
-    pub(super) missing_turns: u64,
+    /// What it lacks: in words only for formats whose turns the ladder does not compare with the acknowledged ones, and in
+    /// turns for a rollout restored from a backup.
+    pub(super) missing: MissingContent,
 }
 
 impl Climber {
-    /// Starts to count the turns and prompts of a transcript before a prompt is sent, and what our backup of it lacks. The
-    /// result is `None` for an agent whose transcripts this version cannot read.
+    /// Starts to count the turns and prompts of a transcript before a prompt is sent, and what our backup of it lacks. Nothing
+    /// is counted for an agent whose transcripts this version cannot read.
     pub(super) fn start_counting(
         &self,
         id: &UpstreamId,
         is_restored: bool,
-    ) -> JoinHandle<Result<Option<LoadedCounts>, ConversationError>> {
+    ) -> JoinHandle<Result<LoadedCounts, ConversationError>> {
         let id = id.clone();
-        self.blocking(move |services, entry, record| match entry.listed_transcripts() {
-            Some((root, format)) => count_loaded(services, record, root, format, &id, is_restored),
-            None => Ok(None),
-        })
+        self.blocking(
+            move |services, entry, record| match services.transcripts_of(entry) {
+                Some(transcripts) => count_loaded(transcripts, record, &id, is_restored),
+                None => Ok(LoadedCounts::default()),
+            },
+        )
     }
 
-    /// Waits for the count that began with the opening, or counts the transcript of the open session now. Returns `None` if
-    /// the agent stores its transcripts in another place than the daemon looks.
+    /// Waits for the count that began with the opening, or counts the transcript of the open session now. Nothing is counted
+    /// if the agent stores its transcripts in another place than the daemon looks. If the transcript cannot be read here, it is
+    /// unknown whether the agent has loaded all of it.
     ///
     /// # Errors
-    /// If the transcript may be readable later, unless the caller accepts a new session. The inner error says why it cannot be
-    /// read here; it is then unknown whether the agent has loaded all of it.
+    /// If the transcript may be readable later, unless the caller accepts a new session.
     pub(super) async fn finish_counting(
         &self,
         goal: &Goal,
-        loading: Option<JoinHandle<Result<Option<LoadedCounts>, ConversationError>>>,
+        loading: Option<JoinHandle<Result<LoadedCounts, ConversationError>>>,
         id: &UpstreamId,
         is_restored: bool,
-    ) -> Result<Result<Option<LoadedCounts>, String>, ConversationError> {
+    ) -> Result<LoadedCounts, ConversationError> {
         let loading = loading.unwrap_or_else(|| self.start_counting(id, is_restored));
         let error = match loading.await.unwrap_or(Err(ConversationError::Internal)) {
-            Ok(counted) => return Ok(Ok(counted)),
+            Ok(counted) => return Ok(counted),
             Err(error) => error,
         };
         tracing::warn!(
@@ -67,26 +67,30 @@ impl Climber {
             "the agent loaded a transcript that cannot be read here; its turns are not counted"
         );
         match error {
-            ConversationError::TranscriptDamaged(why) => Ok(Err(format!("it cannot be read here: {why}"))),
+            ConversationError::TranscriptDamaged(why) => Ok(LoadedCounts {
+                missing: MissingContent {
+                    turns: 0,
+                    description: Some(format!("it cannot be read here: {why}")),
+                },
+                ..LoadedCounts::default()
+            }),
             error if error.is_transient_failure() && goal.min_fidelity > Fidelity::None => Err(error),
             // Other errors say nothing about the transcript.
-            _ => Ok(Ok(None)),
+            _ => Ok(LoadedCounts::default()),
         }
     }
 }
 
 fn count_loaded(
-    services: &Services,
+    transcripts: AgentTranscripts<'_>,
     record: &ConversationRecord,
-    root: &Path,
-    format: Format,
     id: &UpstreamId,
     is_restored: bool,
-) -> Result<Option<LoadedCounts>, ConversationError> {
+) -> Result<LoadedCounts, ConversationError> {
     let damaged = |error: TranscriptError| ConversationError::from_damage(&error, |why| why);
-    let dialect = format.dialect();
-    let mut transcript = match dialect.open(services.session(root, &record.cwd, id), None) {
-        Err(error) if error.is_absence() => return Ok(None),
+    let session = transcripts.session(&record.cwd, id);
+    let mut transcript = match transcripts.dialect.open(session, None) {
+        Err(error) if error.is_absence() => return Ok(LoadedCounts::default()),
         opened => opened.map_err(damaged)?,
     };
     let prompts = transcript.prompts();
@@ -105,22 +109,21 @@ fn count_loaded(
     };
     // An ancestor or a copy is not in the chain yet; its own transcript holds all that is loaded.
     let turns = match head {
-        Some(_) => {
-            let lineage = services.store.lineage_all(record.id)?;
-            History::current(services, record, &lineage, TranscriptScope::AgentFiles)?.turns()
-        }
+        Some(_) => History::current(transcripts.services, record, TranscriptScope::AgentFiles)?.turns(),
         None => transcript.turns(),
     };
     let loaded = LoadedHistory {
         turns: turns as u64,
         messages: transcript.loaded_messages().map_err(damaged)? as u64,
     };
-    Ok(Some(LoadedCounts {
-        loaded,
+    Ok(LoadedCounts {
+        loaded: Some(loaded),
         prompts,
-        loss: lost,
-        missing_turns: missing,
-    }))
+        missing: MissingContent {
+            turns: missing,
+            description: lost,
+        },
+    })
 }
 
 /// Describes losses as text. A compaction loses nothing that the agent would have loaded, so it is left out.

@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::id::UpstreamId;
+use bridge_protocol::history::GapKind;
+use bridge_protocol::id::{CheckpointId, UpstreamId};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
 use tokio::task::JoinHandle;
 
-use super::{Climber, StepOutcome, UnclaimedSession, inspection};
+use super::{Climber, StepOutcome, UnclaimedSession};
 use crate::agent::catalog::AgentEntry;
 use crate::agent::pool::Lease;
 use crate::archive::MissingTurns;
 use crate::chain::SessionCut;
-use crate::conversation::backup;
 use crate::conversation::error::ConversationError;
+use crate::conversation::history::{History, TranscriptScope};
 use crate::conversation::recovery::{Climb, Goal, Inspection, StepFailure};
 use crate::conversation::services::{Services, chain_text};
-use crate::conversation::transcript_facts;
+use crate::conversation::transcript_facts::{AgentTranscripts, log_unreadable, make_checkpoint_id};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
+use crate::transcript::preamble::{MissingTurnCounts, Preamble, TURN_LIMIT, build_preamble};
 use crate::transcript::turn_counts::TurnCounts;
 
 impl StepOutcome {
@@ -54,12 +56,8 @@ impl Climber {
     ) -> JoinHandle<Result<Option<TurnCounts>, TranscriptError>> {
         let head = goal.head.clone();
         self.blocking(
-            move |services, entry, record| match (entry.listed_transcripts(), head) {
-                (Some((root, format)), Some(head)) => transcript_facts::head_turn_counts(
-                    (format.dialect(), services.home(root)),
-                    &record.cwd,
-                    &head,
-                ),
+            move |services, entry, record| match (services.transcripts_of(entry), head) {
+                (Some(transcripts), Some(head)) => transcripts.link_turn_counts(&record.cwd, &head),
                 _ => Ok(None),
             },
         )
@@ -68,7 +66,7 @@ impl Climber {
     /// Inspects the transcripts of the head, its ancestors and the history.
     ///
     /// # Errors
-    /// As [`inspection::inspect`].
+    /// As [`inspect_transcripts`].
     pub(super) async fn inspect(&self, climb: &Climb) -> Result<Inspection, ConversationError> {
         // If transcripts cannot be copied, only text is left. That is no reason to leave a head that the agent still has but
         // does not open for another reason.
@@ -77,25 +75,18 @@ impl Climber {
         }
         let goal = climb.goal().clone();
         let inspect = self.blocking(move |services, entry, record| {
-            let Some((root, format)) = entry.listed_transcripts() else {
+            let Some(transcripts) = services.transcripts_of(entry) else {
                 return Ok(Inspection::default());
             };
             if goal.head.as_ref().is_some_and(|head| !head.written) {
                 // A branch that was never prompted is made again from its source.
                 let sources = goal.ancestors.iter().map(|source| &source.upstream_id);
-                backup::restore_complete_backups(services, entry, record, sources);
+                transcripts.restore_complete_backups(record, sources);
             }
-            let lineage = services.store.lineage_all(record.id)?;
-            let transcripts = (format.dialect(), services.home(root));
-            let inspection = inspection::inspect(services, transcripts, record, &lineage, &goal)?;
+            let inspection = inspect_transcripts(transcripts, record, &goal)?;
             let head = goal.head.as_ref().map(|head| &head.upstream_id);
-            let lost = head.filter(|id| backup::is_missing(services, root, format, &record.cwd, id));
-            let backup_found = lost.map(|id| {
-                services
-                    .backups
-                    .archive
-                    .has_transcript(&backup::session_key(root, id))
-            });
+            let lost = head.filter(|id| transcripts.is_missing(&record.cwd, id));
+            let backup_found = lost.map(|id| transcripts.archive().has_transcript(&transcripts.key(id)));
             // The backup may be complete, so do not replace the head with less.
             if let Some(Err(error)) = &backup_found
                 && error.is_passing()
@@ -123,10 +114,9 @@ impl Climber {
     pub(super) async fn check_unambiguous(&self, id: &UpstreamId) -> Result<(), StepOutcome> {
         let id = id.clone();
         let ambiguity = self.blocking(move |services, entry, record| {
-            let listed = entry.listed_transcripts();
-            listed.is_some_and(|(root, format)| {
-                let session = services.session(root, &record.cwd, &id);
-                format.dialect().is_ambiguous(session)
+            services.transcripts_of(entry).is_some_and(|transcripts| {
+                let session = transcripts.session(&record.cwd, &id);
+                transcripts.dialect.is_ambiguous(session)
             })
         });
         match ambiguity.await {
@@ -167,12 +157,13 @@ impl Climber {
     /// before it, which its history may continue. If those fail, the resume continues without them.
     pub(super) async fn restore_backup(&mut self, goal: &Goal, id: &UpstreamId) -> Result<(), StepOutcome> {
         let failed = |why| StepOutcome::Failed(StepFailure::Other(why));
-        let Some((root, _)) = self.entry.listed_transcripts() else {
-            return Err(failed("the folder for its transcript is unknown".to_owned()));
-        };
-        let (key, climb_goal, head) = (backup::session_key(root, id), goal.clone(), id.clone());
+        let (climb_goal, head) = (goal.clone(), id.clone());
         let work = self.blocking(move |services, entry, record| {
-            let restore = |id: &UpstreamId| backup::restore_session(services, entry, record, id);
+            // The step follows only if a backup was found.
+            let Some(transcripts) = services.transcripts_of(entry) else {
+                return Ok((Vec::new(), None));
+            };
+            let restore = |id: &UpstreamId| transcripts.restore_session(record, id);
             for older in climb_goal.ancestors.iter().map(|ancestor| &ancestor.upstream_id) {
                 if let Err(error) = restore(older)
                     && !error.is_absence()
@@ -182,7 +173,9 @@ impl Climber {
             }
             let restored = restore(&head)?;
             let turns = climb_goal.head.map_or(0, |head| head.turns + head.carried_turns);
-            let missing = services.backups.archive.missing_turns(&key, turns)?;
+            let missing = transcripts
+                .archive()
+                .missing_turns(&transcripts.key(&head), turns)?;
             Ok::<_, TranscriptError>((restored, missing))
         });
         match work.await {
@@ -207,47 +200,35 @@ impl Climber {
         until: &SessionCut,
         via: Via,
     ) -> StepOutcome {
-        let Some((root, format)) = self.entry.copyable_transcripts() else {
+        if self.entry.copyable_transcripts().is_none() {
             return StepOutcome::Failed(StepFailure::Other(
                 "this agent's transcripts cannot be copied".to_owned(),
             ));
-        };
-        let (root, id, cut) = (root.to_path_buf(), source.clone(), until.clone());
+        }
+        let (id, cut) = (source.clone(), until.clone());
         let copied = self.blocking(move |services, entry, record| {
-            let (agent, cwd) = (&entry.name, record.cwd.as_str());
-            let transcripts = (format.dialect(), services.home(&root));
+            let cwd = record.cwd.as_str();
+            let Some(transcripts) = services.transcripts_of(entry) else {
+                return Ok((None, None, 0));
+            };
             let (copy, checkpoint) = match via {
                 Via::Rebuilt => {
-                    let (dialect, home) = transcripts;
-                    let session = home.session(Some(cwd), id.as_str());
-                    let source = dialect.find(session)?;
-                    let repair = |new: &_| dialect.repair(session, &source, new);
-                    let (copy, repaired) =
-                        services.copy_transcript(transcripts, Some(cwd), &source, &id, repair)?;
+                    let session = transcripts.session(cwd, &id);
+                    let source = transcripts.dialect.find(session)?;
+                    let repair = |new: &_| transcripts.dialect.repair(session, &source, new);
+                    let (copy, repaired) = transcripts.copy_transcript(Some(cwd), &source, &id, repair)?;
                     let last = repaired.last_uuid;
-                    (
-                        copy,
-                        last.map(|uuid| transcript_facts::make_checkpoint_id(agent, &id, &uuid)),
-                    )
+                    let last = last.map(|uuid| make_checkpoint_id(&entry.name, &id, &uuid));
+                    (copy, last)
                 }
                 _ => {
-                    let cut = transcript_facts::cut_point(transcripts, cwd, agent, &id, &cut)?;
-                    let copy =
-                        transcript_facts::copy_session(services, transcripts, (cwd, cwd), &id, cut.as_ref())?;
-                    let end = || {
-                        transcript_facts::last_checkpoint(transcripts, cwd, agent, &id)
-                            .ok()
-                            .flatten()
-                    };
+                    let cut = transcripts.cut_point(cwd, &id, &cut)?;
+                    let copy = transcripts.copy_session((cwd, cwd), &id, cut.as_ref())?;
+                    let end = || transcripts.last_checkpoint(cwd, &id).ok().flatten();
                     (copy, cut.or_else(end))
                 }
             };
-            let file = transcript_facts::log_unreadable(transcript_facts::turn_counts(
-                transcripts,
-                cwd,
-                &copy.upstream_id,
-                None,
-            ));
+            let file = log_unreadable(transcripts.turn_counts(cwd, &copy.upstream_id, None));
             let is_whole = file.as_ref().is_some_and(|file| file.missing_records == 0);
             // The report states what the repaired copy should hold, so an incomplete copy is not used.
             let copy = Some(copy).filter(|_| via != Via::Rebuilt || is_whole);
@@ -289,8 +270,7 @@ impl Climber {
     pub(super) async fn open_with_text(&mut self, climb: &Climb, lease: Lease) -> StepOutcome {
         let goal = climb.goal().clone();
         let history = self.blocking(move |services, _, record| {
-            let lineage = services.store.lineage_all(record.id).ok()?;
-            let (preamble, checkpoint) = inspection::history_as_text(services, record, &lineage, &goal);
+            let (preamble, checkpoint) = history_as_text(services, record, &goal);
             Some((preamble?, checkpoint))
         });
         let Ok(Some((preamble, checkpoint))) = history.await else {
@@ -308,4 +288,110 @@ impl Climber {
         self.open(lease, &self.new_session(), Some(link), Some(preamble.text))
             .await
     }
+}
+
+/// Inspects the transcripts of the head and its ancestors. An ancestor's transcript that cannot be read counts as missing; if
+/// the head's cannot be read, the result says why.
+///
+/// # Errors
+/// If one of them may be readable later, unless the caller accepts a new session: the way that looks best now may lose turns.
+fn inspect_transcripts(
+    transcripts: AgentTranscripts<'_>,
+    record: &ConversationRecord,
+    goal: &Goal,
+) -> Result<Inspection, ConversationError> {
+    let Some(head) = &goal.head else {
+        return Ok(Inspection::default());
+    };
+    let unread = |why: String| {
+        Ok(Inspection {
+            unreadable_reason: Some(why),
+            ..Inspection::default()
+        })
+    };
+    let is_strict = goal.min_fidelity > Fidelity::None;
+    let (dialect, root, id) = (transcripts.dialect, transcripts.root, &head.upstream_id);
+    let path = transcripts.find(&record.cwd, id).ok();
+    if let Some(command) = path.and_then(|path| dialect.unarchive_command(root, &path)) {
+        // The transcript is complete, but the user must run a command to unarchive it.
+        return unread(format!(
+            "it is archived; unarchive it to continue: `{command} {id}`"
+        ));
+    }
+    let scope = TranscriptScope::AgentFilesWithTurns;
+    let history = match History::current(transcripts.services, record, scope) {
+        Ok(history) => history,
+        Err(error) if is_strict && error.is_transient_failure() => return Err(error),
+        Err(error) => return unread(chain_text(&error)),
+    };
+    if is_strict {
+        history.refuse_unread()?;
+    }
+    let (file, unread) = match transcripts.link_turn_counts(&record.cwd, head) {
+        Ok(Some(file)) => (Some(file), None),
+        Ok(None) => (
+            None,
+            history
+                .missing_reason(id, &[GapKind::Unreadable])
+                .map(str::to_owned),
+        ),
+        Err(error) if is_strict && error.is_passing() => return Err(error.into()),
+        Err(error) => (
+            None,
+            Some(format!("its transcript cannot be read: {}", chain_text(&error))),
+        ),
+    };
+    let ancestors = goal.ancestors.iter().map(|source| {
+        let id = &source.upstream_id;
+        let cut = transcripts.cut_point(&record.cwd, id, &source.until);
+        let counts = |until: Option<CheckpointId>| transcripts.turn_counts(&record.cwd, id, until.as_ref());
+        match cut.and_then(counts) {
+            Err(error) if error.is_absence() => Ok(None),
+            Err(error) if is_strict && error.is_passing() => Err(error.into()),
+            counts => Ok(log_unreadable(counts)),
+        }
+    });
+    let ancestors = ancestors.collect::<Result<_, ConversationError>>()?;
+    Ok(Inspection {
+        head: file,
+        unreadable_reason: unread,
+        ancestors,
+        readable_turns: history.turns() as u64,
+        turns_after_readable: turns_after(&history, goal),
+        is_misplaced: dialect
+            .expected_location(root, id.as_str())
+            .is_ok_and(|place| place.is_some()),
+        has_backup: None,
+    })
+}
+
+/// Returns the history as text, and the checkpoint at its end if it ends in the head.
+fn history_as_text(
+    services: &Services,
+    record: &ConversationRecord,
+    goal: &Goal,
+) -> (Option<Preamble>, Option<CheckpointId>) {
+    let Ok(mut history) = History::current(services, record, TranscriptScope::AgentFilesWithTurns) else {
+        return (None, None);
+    };
+    let turns = history.past_turns(TURN_LIMIT);
+    let missing = MissingTurnCounts {
+        before: history.turns().saturating_sub(turns.len()),
+        after: usize::try_from(turns_after(&history, goal)).unwrap_or(usize::MAX),
+    };
+    let head = goal.head.as_ref().map(|head| &head.upstream_id);
+    let checkpoint = history
+        .last_checkpoint()
+        .filter(|_| history.last_session() == head);
+    (build_preamble(&turns, missing), checkpoint)
+}
+
+/// Returns how many turns were acknowledged on the links after the session in which the history ends.
+fn turns_after(history: &History, goal: &Goal) -> u64 {
+    let last = history.last_session();
+    let source = goal
+        .ancestors
+        .iter()
+        .find(|source| Some(&source.upstream_id) == last);
+    source.map_or(0, |source| source.turns_after)
 }

@@ -7,7 +7,6 @@ use bridge_protocol::UpstreamId;
 use bridge_protocol::export::MissingSession;
 
 use crate::archive::Unpacked;
-use crate::conversation::backup;
 use crate::conversation::bundle::{BundledSession, is_session_id, is_side_file_name};
 use crate::conversation::services::{Services, SessionRef, chain_text};
 use crate::transcript::TranscriptError;
@@ -20,14 +19,15 @@ pub(super) struct SessionWithFiles {
     pub(super) parts: Vec<SessionFile>,
 }
 
-/// The files found for one session.
-pub(super) struct FoundSessions {
-    /// The sessions that it continues by reference, then the session itself.
+/// The files of sessions.
+#[derive(Default)]
+pub(super) struct BundleFiles {
+    /// The sessions, each after those that it continues by reference.
     pub(super) sessions: Vec<SessionWithFiles>,
-    /// What belongs to the session and is not exported.
+    /// What belongs to them and is not exported.
     pub(super) missing: Vec<MissingSession>,
-    /// Its backup, if the agent no longer has the whole transcript.
-    pub(super) kept: Option<Unpacked>,
+    /// The backups of those whose whole transcripts the agent no longer has.
+    pub(super) kept: Vec<Unpacked>,
 }
 
 /// Why there are no files of a session.
@@ -47,78 +47,72 @@ impl NoFiles {
     }
 }
 
-/// Finds the files of a session.
-pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Result<FoundSessions, NoFiles> {
-    let Some(entry) = services.catalog.get(&held.agent) else {
-        return Err(NoFiles::Missing(format!(
-            "there is no agent {:?} in the configuration",
-            held.agent.as_str()
-        )));
-    };
-    let Some((root, format)) = entry.listed_transcripts() else {
-        return Err(NoFiles::Missing(format!(
-            "this version cannot export transcripts of the agent {:?}",
-            held.agent.as_str()
-        )));
-    };
-    if !is_session_id(held.upstream_id.as_str()) {
-        let why = "its id is not a UUID; only sessions with UUIDs can be exported";
-        return Err(NoFiles::Missing(why.to_owned()));
-    }
-    let kept = backup::unpack_backup_of_missing(services, entry, &held.upstream_id)
-        .map_err(|error| NoFiles::of(error, "its backup cannot be read: "))?;
-    let root = kept.as_ref().map_or(root, Unpacked::root);
-    let home = services.home(root);
-    let read = format
-        .dialect()
-        .parts(home.session(Some(&held.cwd), held.upstream_id.as_str()));
-    let (found, gone) = read.map_err(|error| NoFiles::of(error, ""))?;
-    let mut missing = Vec::new();
-    if let Some(gone) = gone {
-        missing.push(MissingSession {
+impl BundleFiles {
+    /// Adds the files of a session. Returns its backup, if the agent no longer has the whole transcript.
+    pub(super) fn add_session(
+        &mut self,
+        services: &Services,
+        held: &SessionRef,
+    ) -> Result<Option<Unpacked>, NoFiles> {
+        let Some(entry) = services.catalog.get(&held.agent) else {
+            return Err(NoFiles::Missing(format!(
+                "there is no agent {:?} in the configuration",
+                held.agent.as_str()
+            )));
+        };
+        let Some(((_, format), transcripts)) = entry.listed_transcripts().zip(services.transcripts_of(entry))
+        else {
+            return Err(NoFiles::Missing(format!(
+                "this version cannot export transcripts of the agent {:?}",
+                held.agent.as_str()
+            )));
+        };
+        if !is_session_id(held.upstream_id.as_str()) {
+            let why = "its id is not a UUID; only sessions with UUIDs can be exported";
+            return Err(NoFiles::Missing(why.to_owned()));
+        }
+        let kept = transcripts
+            .unpack_backup_of_missing(&held.upstream_id)
+            .map_err(|error| NoFiles::of(error, "its backup cannot be read: "))?;
+        let root = kept.as_ref().map_or(transcripts.root, Unpacked::root);
+        let session = transcripts.in_folder(root).session(&held.cwd, &held.upstream_id);
+        let read = transcripts.dialect.parts(session);
+        let (found, gone) = read.map_err(|error| NoFiles::of(error, ""))?;
+        self.missing.extend(gone.map(|gone| MissingSession {
             upstream_id: gone.upstream_id.into(),
             agent: held.agent.clone(),
             detail: format!("{} begins in it: {}", held.upstream_id.as_str(), gone.detail),
-        });
-    }
-    let sessions = found.into_iter().map(|mut found| {
-        let is_exported = |part: &mut SessionFile| {
-            part.path == found.transcript || is_side_file_name(&part.name, &found.upstream_id)
-        };
-        let others: Vec<SessionFile> = found.parts.extract_if(.., |part| !is_exported(part)).collect();
-        let others = others.iter().map(|part| {
-            let path = part.path.display();
-            format!("{path} is not exported: only subagents/ and tool-results/ are")
-        });
-        missing.extend(
-            found
-                .left_out
-                .into_iter()
-                .chain(others)
-                .map(|what| held.missing(what)),
-        );
-        let upstream_id = UpstreamId::new(found.upstream_id);
-        let session = BundledSession {
-            continued: upstream_id != held.upstream_id,
-            upstream_id,
-            agent: held.agent.clone(),
-            cwd: held.cwd.clone(),
-            real_cwd: None,
-            form: format,
-            folder: folder_below(root, &found.transcript),
-            files: Vec::new(),
-        };
-        SessionWithFiles {
-            session,
-            parts: found.parts,
+        }));
+        for mut found in found {
+            let is_exported = |part: &mut SessionFile| {
+                part.path == found.transcript || is_side_file_name(&part.name, &found.upstream_id)
+            };
+            let others: Vec<SessionFile> = found.parts.extract_if(.., |part| !is_exported(part)).collect();
+            let others = others.iter().map(|part| {
+                let path = part.path.display();
+                format!("{path} is not exported: only subagents/ and tool-results/ are")
+            });
+            let left_out = found.left_out.into_iter().chain(others);
+            self.missing.extend(left_out.map(|what| held.missing(what)));
+            let upstream_id = UpstreamId::new(found.upstream_id);
+            let session = BundledSession {
+                continued: upstream_id != held.upstream_id,
+                upstream_id,
+                agent: held.agent.clone(),
+                cwd: held.cwd.clone(),
+                real_cwd: None,
+                form: format,
+                folder: folder_below(root, &found.transcript),
+                files: Vec::new(),
+            };
+            self.sessions.push(SessionWithFiles {
+                session,
+                parts: found.parts,
+            });
         }
-    });
-    let sessions = sessions.collect();
-    Ok(FoundSessions {
-        sessions,
-        missing,
-        kept,
-    })
+        self.kept.extend(kept.clone());
+        Ok(kept)
+    }
 }
 
 /// Removes duplicate sessions. If the conversation had a session that another one also continues, its own entry stays.

@@ -30,12 +30,7 @@ pub(super) fn export_to_answer(
     request: ExportRequest,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::current(
-        services,
-        &request.record,
-        &request.lineage,
-        TranscriptScope::WithBackups,
-    )?;
+    let history = History::current(services, &request.record, TranscriptScope::WithBackups)?;
     let mut portable = without_messages(request);
     portable.kept = history.sessions_from_backup();
     let mut room = ANSWER_LIMIT_BYTES
@@ -67,12 +62,7 @@ pub(super) fn export_to_file(
     target: &Path,
     progress: &Progress,
 ) -> Result<ExportAnswer, ConversationError> {
-    let history = History::current(
-        services,
-        &request.record,
-        &request.lineage,
-        TranscriptScope::WithBackups,
-    )?;
+    let history = History::current(services, &request.record, TranscriptScope::WithBackups)?;
     let values = match request.secrets {
         true => Vec::new(),
         false => remove_secret_values(&mut request.view.settings.clone()),

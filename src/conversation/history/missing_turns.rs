@@ -4,9 +4,8 @@ use bridge_protocol::history::{GapKind, HistoryGap};
 use bridge_protocol::link::Link;
 
 use crate::archive::{MissingTurns, Unpacked};
-use crate::conversation::backup::session_key;
 use crate::conversation::services::Services;
-use crate::conversation::transcript_facts;
+use crate::conversation::transcript_facts::log_unreadable;
 use crate::transcript::TranscriptError;
 
 /// Reports the acknowledged turns that the file of a link lacks, for readers that report the present state and do not wait
@@ -22,24 +21,20 @@ pub(in crate::conversation) fn missing_turns_gap(
     link: &Link,
     backup: Option<&Unpacked>,
 ) -> Result<Option<HistoryGap>, TranscriptError> {
-    let listed = services.catalog.get(&link.agent);
-    let Some((agents, format)) = listed.and_then(|entry| entry.listed_transcripts()) else {
+    let Some(transcripts) = services.transcripts(&link.agent) else {
         return Ok(None);
     };
-    let root = backup.map_or(agents, Unpacked::root);
+    let read = transcripts.in_folder(backup.map_or(transcripts.root, Unpacked::root));
     let acknowledged = link.turns.saturating_add(link.carried_turns);
-    let dialect = format.dialect();
-    let session = services.session(root, &link.cwd, &link.upstream_id);
-    let (mut gone, mut why) = match transcript_facts::log_unreadable(dialect.turn_counts(session, None)) {
-        Some(file) => {
-            let gone = file
-                .with_copied_turns(link.carried_turns)
-                .missing_turns(acknowledged);
-            (gone, "are lost, not whole, or not written yet")
-        }
+    let (mut gone, mut why) = match log_unreadable(read.link_turn_counts(&link.cwd, link)) {
+        Some(file) => (
+            file.missing_turns(acknowledged),
+            "are lost, not whole, or not written yet",
+        ),
         None => {
             // A missing beginning is reported separately, and it is unknown how many turns it contained.
-            let open = dialect.open(session, None).ok();
+            let session = read.session(&link.cwd, &link.upstream_id);
+            let open = read.dialect.open(session, None).ok();
             let open = open.filter(|open| !open.lacks_beginning());
             let Some(recorded) = open.and_then(|open| open.max_recorded_turns()) else {
                 return Ok(None);
@@ -53,8 +48,8 @@ pub(in crate::conversation) fn missing_turns_gap(
     };
     if backup.is_some_and(|backup| backup.has_session(link.upstream_id.as_str())) {
         // The file alone may not show the loss, because it also contains cancelled turns.
-        let key = session_key(agents, &link.upstream_id);
-        let later = match services.backups.archive.missing_turns(&key, acknowledged) {
+        let key = transcripts.key(&link.upstream_id);
+        let later = match transcripts.archive().missing_turns(&key, acknowledged) {
             Err(error) if error.is_passing() => return Err(error),
             later => later.unwrap_or_default(),
         };
@@ -78,14 +73,12 @@ pub(super) fn unreported_gap(
     link: &Link,
     shown: u64,
 ) -> Result<Option<HistoryGap>, TranscriptError> {
-    let listed = services.catalog.get(&link.agent);
-    let Some((root, _)) = listed.and_then(|entry| entry.listed_transcripts()) else {
+    let Some(transcripts) = services.transcripts(&link.agent) else {
         return Ok(None);
     };
-    let missing = services
-        .backups
-        .archive
-        .unreported_missing_turns(&session_key(root, &link.upstream_id))?;
+    let missing = transcripts
+        .archive()
+        .unreported_missing_turns(&transcripts.key(&link.upstream_id))?;
     Ok(missing.and_then(|missing| match missing {
         MissingTurns::Known(lost) if lost > shown => {
             gap_of_turns(link, lost, "are later than the copy from which it was restored")

@@ -9,10 +9,9 @@ use bridge_protocol::{AgentName, CheckpointId, UpstreamId};
 use super::{History, SessionTranscript, TranscriptScope, unreadable};
 use crate::archive::Unpacked;
 use crate::chain::{HistorySource, LinkOrigin};
-use crate::conversation::backup;
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::services::{Services, chain_text};
-use crate::conversation::transcript_facts;
+use crate::conversation::transcript_facts::{self, AgentTranscripts};
 use crate::transcript::TranscriptError;
 use crate::transcript::checkpoint::CheckpointRef;
 use crate::transcript::open_transcript::{BoxedTranscript, Loss, OpenTranscript};
@@ -32,25 +31,27 @@ impl History {
         let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
         let agent = AgentName::new(place.agent.as_str());
         let entry = services.catalog.get(&agent).ok_or_else(not_found)?;
-        let (root, format) = entry.listed_transcripts().ok_or_else(|| unreadable(&agent))?;
+        let transcripts = services.transcripts_of(entry).ok_or_else(|| unreadable(&agent))?;
         let upstream_id = UpstreamId::new(place.upstream_id.as_str());
         // A transcript that cannot be read may contain the checkpoint, so do not report that as not found.
         let mut failure = None;
-        let mut open_in = |root: &Path| match format.dialect().open_at(services.home(root), place) {
+        let dialect = transcripts.dialect;
+        let mut open_in = |root: &Path| match dialect.open_at(services.home(root), place) {
             Ok(opened) => Some(opened),
             Err(error) => {
                 failure = (!error.is_absence()).then(|| error.into()).or(failure.take());
                 None
             }
         };
-        let mut opened = open_in(root);
+        let mut opened = open_in(transcripts.root);
         let mut unpacked = None;
         if scope == TranscriptScope::WithBackups
             && opened
                 .as_ref()
                 .is_none_or(|opened| opened.lacks_beginning() || has_damage(opened))
         {
-            unpacked = backup::unpack_backup_of_missing(services, entry, &upstream_id)
+            unpacked = transcripts
+                .unpack_backup_of_missing(&upstream_id)
                 .map_err(|error| ConversationError::from_damage(&error, |why| lost_with_backup(&why)))?;
             if let Some(unpacked) = &unpacked {
                 opened = open_in(unpacked.root());
@@ -111,28 +112,27 @@ pub(super) fn open_source(
             "nothing is known of this session".to_owned(),
         ));
     };
-    let agents = services.catalog.get(&origin.agent);
-    let Some((entry, (root, format))) = agents.and_then(|entry| Some((entry, entry.listed_transcripts()?)))
-    else {
+    let Some(transcripts) = services.transcripts(&origin.agent) else {
         return Err(gap(GapKind::Unreadable, unreadable(&origin.agent).to_string()));
     };
-    let open_in = |root: &Path| {
-        let (dialect, home) = (format.dialect(), services.home(root));
-        let until =
-            transcript_facts::cut_point((dialect, home), &origin.cwd, &origin.agent, id, &source.until)?;
+    let open_in = |read: AgentTranscripts<'_>| {
+        let until = read.cut_point(&origin.cwd, id, &source.until)?;
         let until: Option<CheckpointRef> = until.and_then(|until| until.as_str().parse().ok());
-        dialect.open(home.session(Some(&origin.cwd), id.as_str()), until.as_ref())
+        let session = read.home().session(Some(&origin.cwd), id.as_str());
+        read.dialect.open(session, until.as_ref())
     };
-    let mut opened = open_in(root);
+    let mut opened = open_in(transcripts);
     let unpacked = match may_need_backup(&opened) && scope == TranscriptScope::WithBackups {
-        true => backup::unpack_backup_of_missing(services, entry, id).map_err(|error| OpenFailure {
-            failure: StoreFailure::from_transient_read(&error),
-            ..gap(GapKind::Unreadable, unreadable_backup(&error))
-        })?,
+        true => transcripts
+            .unpack_backup_of_missing(id)
+            .map_err(|error| OpenFailure {
+                failure: StoreFailure::from_transient_read(&error),
+                ..gap(GapKind::Unreadable, lost_with_backup(&chain_text(&error)))
+            })?,
         false => None,
     };
     if let Some(unpacked) = &unpacked {
-        opened = open_in(unpacked.root());
+        opened = open_in(transcripts.in_folder(unpacked.root()));
     }
     let open = opened.map_err(|error| {
         let kind = match error {
@@ -166,10 +166,6 @@ fn may_need_backup(opened: &Result<BoxedTranscript, TranscriptError>) -> bool {
 fn has_damage(open: &BoxedTranscript) -> bool {
     let losses = open.losses();
     losses.iter().any(|loss| matches!(loss, Loss::Damaged(_)))
-}
-
-fn unreadable_backup(error: &TranscriptError) -> String {
-    lost_with_backup(&chain_text(error))
 }
 
 fn lost_with_backup(why: &str) -> String {

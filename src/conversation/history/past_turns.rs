@@ -24,12 +24,6 @@ impl History {
             .map(|last| session.checkpoint_id(last))
     }
 
-    /// Why a session cannot be read, if its transcript is not just missing.
-    pub(in super::super) fn unreadable_reason(&self, id: &UpstreamId) -> Option<&str> {
-        let is_it = |gap: &&HistoryGap| gap.upstream_id == *id && gap.kind == GapKind::Unreadable;
-        self.gaps.listed.iter().find(is_it).map(|gap| gap.detail.as_str())
-    }
-
     /// The last turns, oldest first, up to the limit. If a message of a turn cannot be read, the rest of the turn is still
     /// included.
     pub(in super::super) fn past_turns(&mut self, last: usize) -> Vec<PastTurn> {

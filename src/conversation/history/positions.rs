@@ -39,13 +39,7 @@ impl History {
                 PlaceRef::Checkpoint(reference) => reference.agent == session.agent.as_str(),
                 PlaceRef::Message(_) => true,
             };
-            let may_hold = is_of_agent
-                && session
-                    .transcript
-                    .may_contain_records_of(session.upstream_id.as_str(), owner);
-            let message = may_hold
-                .then(|| session.transcript.find(owner, record))
-                .flatten()?;
+            let message = is_of_agent.then(|| session.find(owner, record)).flatten()?;
             Some(MessagePosition {
                 session: number,
                 message,
@@ -72,16 +66,6 @@ impl History {
     pub(super) fn turn_of_position(&self, position: MessagePosition) -> Option<usize> {
         let session = self.sessions.get(position.session)?;
         Some(session.turns_before + session.transcript.turn_of(position.message)?)
-    }
-
-    /// Why a session of this history is missing from it, if it is.
-    pub(in super::super) fn missing_reason(&self, upstream_id: &str) -> Option<&str> {
-        let mut gaps = self.gaps.listed.iter();
-        let is_missing = |gap: &&HistoryGap| {
-            gap.upstream_id.as_str() == upstream_id
-                && matches!(gap.kind, GapKind::Missing | GapKind::Unreadable)
-        };
-        gaps.find(is_missing).map(|gap| gap.detail.as_str())
     }
 
     /// Where the history ends that remains when the turn that a message belongs to is replaced. `None` if nothing remains.

@@ -46,8 +46,11 @@ pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
 pub(super) fn tool_call_facts(name: &str, input: &Value, cwd: &str) -> ToolCallFacts {
     let call = ToolCall { name, input, cwd };
     match name {
-        "Bash" | "PowerShell" | "exec_command" | "shell" | "shell_command" | "local_shell"
-        | "container.exec" => call.command_facts(),
+        "Bash" | "PowerShell" => ToolCallFacts {
+            content: call.texts("description"),
+            ..plain(call.word("command").unwrap_or("Terminal").to_owned(), "execute")
+        },
+        _ if is_codex_shell(name) => call.command_facts(),
         "apply_patch" => {
             let patch = input.as_str().or_else(|| call.word("input"));
             patch_facts(patch.unwrap_or_default(), cwd)
@@ -56,13 +59,58 @@ pub(super) fn tool_call_facts(name: &str, input: &Value, cwd: &str) -> ToolCallF
         "Edit" | "MultiEdit" => call.edit_facts(),
         // The built-in agent's own tool is called `write`.
         "Write" | "write" => call.write_facts(),
-        "Glob" | "Grep" | "WebFetch" | "WebSearch" | "web_search_call" => call.search_facts(),
+        "Glob" => {
+            let parts = ["path", "pattern"].into_iter();
+            let parts = parts.filter_map(|member| call.word(member));
+            let title = parts.fold("Find".to_owned(), |title, part| format!("{title} `{part}`"));
+            ToolCallFacts {
+                locations: call.locations(),
+                ..plain(title, "search")
+            }
+        }
+        "Grep" => plain(grep_command(input, call.file()), "search"),
+        "WebFetch" => ToolCallFacts {
+            content: call.texts("prompt"),
+            ..plain(titled("Fetch", call.word("url").map(str::to_owned)), "fetch")
+        },
+        "WebSearch" => {
+            let query = call.word("query").map(|query| format!("Search \"{query}\""));
+            plain(query.unwrap_or_else(|| "Web search".to_owned()), "fetch")
+        }
+        "web_search_call" => {
+            let query = input["action"]["query"].as_str();
+            let query = query.or_else(|| call.word("query"));
+            plain(titled_with_colon("Web search", query), "search")
+        }
         "view_image" => ToolCallFacts {
             locations: call.locations(),
             ..plain(titled("View Image", call.file().map(str::to_owned)), "read")
         },
-        _ => call.planning_facts(),
+        "Task" | "Agent" => ToolCallFacts {
+            content: call.texts("prompt"),
+            ..plain(call.word("description").unwrap_or("Task").to_owned(), "think")
+        },
+        "TaskCreate" => plain(titled_with_colon("Create task", call.word("subject")), "think"),
+        "TaskUpdate" => plain(titled_with_colon("Update task", call.word("subject")), "think"),
+        "TaskList" => plain("List tasks".to_owned(), "think"),
+        "TaskGet" => plain("Get task".to_owned(), "think"),
+        "EnterPlanMode" => plain(name.to_owned(), "switch_mode"),
+        "ExitPlanMode" => ToolCallFacts {
+            content: call.texts("plan"),
+            ..plain("Approve Plan".to_owned(), "switch_mode")
+        },
+        "Skill" => plain(titled_with_colon("Load skill", call.word("skill")), "other"),
+        // An unknown tool is shown by its name.
+        _ => plain(name.to_owned(), "other"),
     }
+}
+
+/// Whether this is a tool of Codex that runs a command.
+fn is_codex_shell(name: &str) -> bool {
+    matches!(
+        name,
+        "exec_command" | "shell" | "shell_command" | "local_shell" | "container.exec"
+    )
 }
 
 /// A tool call without contents or locations.
@@ -115,13 +163,6 @@ impl<'a> ToolCall<'a> {
     }
 
     fn command_facts(&self) -> ToolCallFacts {
-        if let "Bash" | "PowerShell" = self.name {
-            let command = self.word("command").unwrap_or("Terminal");
-            return ToolCallFacts {
-                content: self.texts("description"),
-                ..plain(command.to_owned(), "execute")
-            };
-        }
         let command = command_words(self.input.get("cmd").unwrap_or(&self.input["command"]));
         match command.as_slice() {
             [program, patch] if program == "apply_patch" => patch_facts(patch, self.cwd),
@@ -182,76 +223,22 @@ impl<'a> ToolCall<'a> {
             ..plain(title, "edit")
         }
     }
-
-    fn search_facts(&self) -> ToolCallFacts {
-        match self.name {
-            "Glob" => {
-                let parts = ["path", "pattern"]
-                    .into_iter()
-                    .filter_map(|member| self.word(member));
-                let title = parts.fold("Find".to_owned(), |title, part| format!("{title} `{part}`"));
-                ToolCallFacts {
-                    locations: self.locations(),
-                    ..plain(title, "search")
-                }
-            }
-            "Grep" => plain(grep_command(self.input, self.file()), "search"),
-            "WebFetch" => ToolCallFacts {
-                content: self.texts("prompt"),
-                ..plain(titled("Fetch", self.word("url").map(str::to_owned)), "fetch")
-            },
-            "WebSearch" => {
-                let query = self.word("query").map(|query| format!("Search \"{query}\""));
-                plain(query.unwrap_or_else(|| "Web search".to_owned()), "fetch")
-            }
-            _ => {
-                let query = self.input["action"]["query"].as_str();
-                let query = query.or_else(|| self.word("query"));
-                plain(titled_with_colon("Web search", query), "search")
-            }
-        }
-    }
-
-    /// Tools that plan and organize work, and unknown ones, which are shown by their names.
-    fn planning_facts(&self) -> ToolCallFacts {
-        let about = |what: &str, member: &str| titled_with_colon(what, self.word(member));
-        match self.name {
-            "Task" | "Agent" => ToolCallFacts {
-                content: self.texts("prompt"),
-                ..plain(self.word("description").unwrap_or("Task").to_owned(), "think")
-            },
-            "TaskCreate" => plain(about("Create task", "subject"), "think"),
-            "TaskUpdate" => plain(about("Update task", "subject"), "think"),
-            "TaskList" => plain("List tasks".to_owned(), "think"),
-            "TaskGet" => plain("Get task".to_owned(), "think"),
-            "EnterPlanMode" => plain(self.name.to_owned(), "switch_mode"),
-            "ExitPlanMode" => ToolCallFacts {
-                content: self.texts("plan"),
-                ..plain("Approve Plan".to_owned(), "switch_mode")
-            },
-            "Skill" => plain(about("Load skill", "skill"), "other"),
-            _ => plain(self.name.to_owned(), "other"),
-        }
-    }
 }
 
 /// The content of a result; empty if the call itself shows what was done.
 pub(super) fn result_content(name: Option<&str>, output: &str, failed: bool) -> Vec<Value> {
-    let output = match name {
-        Some(
-            "exec_command" | "shell" | "shell_command" | "local_shell" | "container.exec" | "write_stdin",
-        ) => without_header(output),
-        _ => output,
+    let is_codex_shell = name.is_some_and(|name| is_codex_shell(name) || name == "write_stdin");
+    let output = match is_codex_shell {
+        true => without_header(output),
+        false => output,
     };
     if output.trim().is_empty() {
         return Vec::new();
     }
     let shown = match name {
         Some("Bash" | "PowerShell") if failed => code_block("", output),
-        Some(
-            "Bash" | "PowerShell" | "exec_command" | "shell" | "shell_command" | "local_shell"
-            | "container.exec" | "write_stdin",
-        ) => code_block("console", output.trim_end()),
+        Some("Bash" | "PowerShell") => code_block("console", output.trim_end()),
+        _ if is_codex_shell => code_block("console", output.trim_end()),
         Some("Read") => code_block("", output),
         Some(
             "Edit" | "MultiEdit" | "Write" | "write" | "Skill" | "apply_patch" | "ExitPlanMode"

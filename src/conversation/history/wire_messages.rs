@@ -94,60 +94,52 @@ fn wire_part(source: ContentPart, room: &mut Room) -> MessagePart {
         }
         shortened
     };
-    let mut part = match source {
-        ContentPart::Text(text) => MessagePart {
-            kind: if is_preamble(&text) { "retelling" } else { "text" }.to_owned(),
-            text: Some(cut(text)),
-            ..MessagePart::default()
-        },
-        ContentPart::Thought(text) => MessagePart {
-            kind: "thought".to_owned(),
-            text: Some(cut(text)),
-            ..MessagePart::default()
-        },
-        ContentPart::ToolCall { id, name, input_json } => MessagePart {
-            kind: "toolCall".to_owned(),
-            tool_call_id: Some(id),
-            name: Some(name),
+    let mut part = MessagePart::default();
+    let kind = match source {
+        ContentPart::Text(text) => {
+            let kind = if is_preamble(&text) { "retelling" } else { "text" };
+            part.text = Some(cut(text));
+            kind
+        }
+        ContentPart::Thought(text) => {
+            part.text = Some(cut(text));
+            "thought"
+        }
+        ContentPart::ToolCall { id, name, input_json } => {
+            (part.tool_call_id, part.name) = (Some(id), Some(name));
             // Cut input is no longer valid JSON, so it is omitted.
-            input: RawJson::from_text(cut(input_json)).ok(),
-            ..MessagePart::default()
-        },
+            part.input = RawJson::from_text(cut(input_json)).ok();
+            "toolCall"
+        }
         ContentPart::ToolResult {
             call_id,
             text,
             is_error,
-        } => MessagePart {
-            kind: "toolResult".to_owned(),
-            tool_call_id: Some(call_id),
-            text: Some(cut(text)),
-            is_error,
-            ..MessagePart::default()
-        },
-        // A part of an image cannot be shown.
-        ContentPart::Image { mime_type, data } if data.len() > room.image_bytes => {
-            cut_bytes = Some(data.len() as u64);
-            MessagePart {
-                kind: "image".to_owned(),
-                mime_type: Some(mime_type),
-                ..MessagePart::default()
-            }
+        } => {
+            (part.tool_call_id, part.text) = (Some(call_id), Some(cut(text)));
+            part.is_error = is_error;
+            "toolResult"
         }
         ContentPart::Image { mime_type, data } => {
-            room.image_bytes -= data.len();
-            MessagePart {
-                kind: "image".to_owned(),
-                mime_type: Some(mime_type),
-                data: Some(data),
-                ..MessagePart::default()
+            part.mime_type = Some(mime_type);
+            // A part of an image cannot be shown.
+            match room.image_bytes.checked_sub(data.len()) {
+                None => cut_bytes = Some(data.len() as u64),
+                Some(left) => {
+                    room.image_bytes = left;
+                    part.data = Some(data);
+                }
             }
+            "image"
         }
-        ContentPart::Other { kind, json } => MessagePart {
-            kind,
-            raw: RawJson::from_text(cut(json)).ok(),
-            ..MessagePart::default()
-        },
+        ContentPart::Other { kind, json } => {
+            part.raw = RawJson::from_text(cut(json)).ok();
+            part.kind = kind;
+            part.cut_bytes = cut_bytes;
+            return part;
+        }
     };
+    part.kind = kind.to_owned();
     part.cut_bytes = cut_bytes;
     part
 }

@@ -20,15 +20,6 @@ pub(super) enum FolderChoice {
     Same,
 }
 
-/// The local folders of an imported conversation.
-pub(super) struct Folders {
-    /// The folder of the conversation.
-    pub(super) cwd: String,
-    /// Maps folders that the bundle names to local ones. A folder that is not in the map stays as it is: something ran there
-    /// once, but none of its files are in the bundle.
-    pub(super) sessions: BTreeMap<String, String>,
-}
-
 impl FolderChoice {
     /// The choice that a call makes.
     ///
@@ -50,11 +41,15 @@ impl FolderChoice {
         }
     }
 
-    /// The local folders of the bundle's conversation and its sessions.
+    /// The local folder of the bundle's conversation, and the local folders of those that the bundle names. A folder that is not
+    /// in the map stays as it is: something ran there once, but none of its files are in the bundle.
     ///
     /// # Errors
     /// [`ConversationError::InvalidCwd`] if a folder of the bundle is to be used and cannot be.
-    pub(super) fn folders(&self, manifest: &Manifest) -> Result<Folders, ConversationError> {
+    pub(super) fn folders(
+        &self,
+        manifest: &Manifest,
+    ) -> Result<(String, BTreeMap<String, String>), ConversationError> {
         let old_cwd = &manifest.conversation.cwd;
         match self {
             Self::Below(cwd) => {
@@ -63,22 +58,18 @@ impl FolderChoice {
                 let of_sessions = manifest.sessions.iter().map(|session| &session.cwd);
                 let all: BTreeSet<&String> = of_links.chain(of_lineage).chain(of_sessions).collect();
                 let sessions = all.into_iter();
-                Ok(Folders {
-                    sessions: sessions
-                        .map(|old| (old.clone(), folder_below(old, old_cwd, cwd)))
-                        .collect(),
-                    cwd: cwd.clone(),
-                })
+                let sessions = sessions.map(|old| (old.clone(), folder_below(old, old_cwd, cwd)));
+                Ok((cwd.clone(), sessions.collect()))
             }
             Self::Same => {
                 let head = manifest.chain.last().map(|head| &head.cwd);
                 let own = manifest.sessions.iter().filter(|session| !session.continued);
                 let used = head.into_iter().chain(own.map(|session| &session.cwd));
                 let sessions = used.map(|old| Ok((old.clone(), unchanged_folder(old)?)));
-                Ok(Folders {
-                    cwd: unchanged_folder(old_cwd)?,
-                    sessions: sessions.collect::<Result<_, ConversationError>>()?,
-                })
+                Ok((
+                    unchanged_folder(old_cwd)?,
+                    sessions.collect::<Result<_, ConversationError>>()?,
+                ))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The types of a climb: its goal, what was found on disk, the steps, and how a step fails.
 
-use bridge_protocol::id::{AgentName, UpstreamId};
-use bridge_protocol::link::{Fidelity, Relation, Via};
+use bridge_protocol::id::UpstreamId;
+use bridge_protocol::link::{Fidelity, Link, Via};
 
 use crate::chain::SessionCut;
 use crate::transcript::turn_counts::TurnCounts;
@@ -11,8 +11,6 @@ use crate::transcript::turn_counts::TurnCounts;
 pub struct Source {
     /// The agent's id of the session.
     pub upstream_id: UpstreamId,
-    /// The agent that has the session.
-    pub agent: AgentName,
     /// Where the part of its history ends that belongs to this conversation.
     pub until: SessionCut,
     /// Turns acknowledged on later links, which are lost if the conversation is resumed from this session.
@@ -21,47 +19,11 @@ pub struct Source {
     pub shared: bool,
 }
 
-/// The head, as the planner needs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// The agent's id of the session.
-    pub upstream_id: UpstreamId,
-    /// The agent that has the session.
-    pub agent: AgentName,
-    /// Whether the agent is known to have accepted a prompt on it.
-    pub written: bool,
-    /// Its relation to the session that it came from.
-    pub relation: Relation,
-    /// Turns acknowledged on it.
-    pub turns: u64,
-    /// Turns that it contained when it was created; 0 if they could not be counted.
-    pub carried_turns: u64,
-}
-
-impl Head {
-    /// The step that opens it.
-    pub(super) fn open(&self, via: Via) -> Step {
-        Step::Open {
-            upstream_id: self.upstream_id.clone(),
-            via,
-        }
-    }
-
-    /// The step that copies all of it.
-    pub(super) fn copy(&self, via: Via) -> Step {
-        Step::Copy {
-            source: self.upstream_id.clone(),
-            until: SessionCut::default(),
-            via,
-        }
-    }
-}
-
 /// The goal of a climb, and the facts that it starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     /// The head, if the chain has one.
-    pub head: Option<Head>,
+    pub head: Option<Link>,
     /// The sessions that the head's history came from, nearest first.
     pub ancestors: Vec<Source>,
     /// The lowest fidelity that the caller accepts.
@@ -132,6 +94,23 @@ pub enum Step {
 }
 
 impl Step {
+    /// Opens the head.
+    pub(super) fn open(head: &Link, via: Via) -> Self {
+        Self::Open {
+            upstream_id: head.upstream_id.clone(),
+            via,
+        }
+    }
+
+    /// Copies all of the head.
+    pub(super) fn copy(head: &Link, via: Via) -> Self {
+        Self::Copy {
+            source: head.upstream_id.clone(),
+            until: SessionCut::default(),
+            via,
+        }
+    }
+
     /// How it brings a session back.
     pub(super) fn via(&self) -> Via {
         match self {

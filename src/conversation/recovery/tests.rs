@@ -48,7 +48,7 @@ fn older_link_or_text_whichever_keeps_more() {
     for (older, newer, step, via, fidelity, missing) in cases {
         let mut goal = goal_with_ancestor();
         goal.ancestors[0].turns_after = newer;
-        goal.head = Some(Head {
+        goal.head = Some(Link {
             relation: Relation::Follows,
             written: true,
             ..head("h", newer)
@@ -133,7 +133,7 @@ fn a_transcript_that_was_written_before_we_knew_is_not_given_up() {
 #[test]
 fn an_unwritten_retelling_goes_back_to_what_it_retold() {
     let mut goal = goal_with_ancestor();
-    goal.head = Some(Head {
+    goal.head = Some(Link {
         relation: Relation::Follows,
         ..head("h", 0)
     });
@@ -176,7 +176,7 @@ fn d5_a_copy_of_a_head_that_lost_turns_says_so() {
 #[test]
 fn an_ancestor_that_lost_turns_is_not_full() {
     let mut goal = goal_with_ancestor();
-    goal.head = Some(Head {
+    goal.head = Some(Link {
         relation: Relation::Carries,
         written: true,
         ..head("h", 0)

@@ -14,8 +14,9 @@ use bridge_protocol::method::Adopt;
 use bridge_protocol::{AgentName, ConversationId, UpstreamId};
 
 use super::super::answer::{Answer, CallKey};
-use super::super::backup::unpack_backup_of_missing;
-use super::super::checking::{check_answer, check_session, check_unpacked_backup, readable_root};
+use super::super::checking::{
+    check_answer, check_session, check_unpacked_backup, head_to_check, readable_transcripts,
+};
 use super::super::effect::{Call, Ledger};
 use super::super::error::ConversationError;
 use super::super::folder::usable_stored_folder;
@@ -108,7 +109,7 @@ impl Registry {
         let id = adoption.upstream_id.clone();
         let services = Arc::clone(&self.services);
         let read = move || {
-            let held = locate_transcript(&entries, &id)?;
+            let held = locate_transcript(&services, &entries, &id)?;
             let (dialect, home) = (held.folder.format.dialect(), services.home(&held.folder.root));
             let (path, mut origin) = held.choose_copy(home, given.as_deref())?;
             if origin.turns == 0 {
@@ -211,11 +212,12 @@ impl Registry {
             return Ok(false);
         };
         let look = self.services.blocking(move |services| {
-            let found = services.transcript(&head.agent, &head.cwd, &head.upstream_id);
-            found.is_some_and(|(dialect, session)| {
-                let path = dialect.find(session);
-                path.is_ok_and(|path| dialect.unarchive_command(session.home.root, &path).is_some())
-            })
+            let Some(transcripts) = services.transcripts(&head.agent) else {
+                return false;
+            };
+            let (dialect, root) = (transcripts.dialect, transcripts.root);
+            let path = transcripts.find(&head.cwd, &head.upstream_id);
+            path.is_ok_and(|path| dialect.unarchive_command(root, &path).is_some())
         });
         Ok(look.await?)
     }
@@ -226,25 +228,19 @@ impl Registry {
     /// When there is no such conversation, it has no session, or its transcript is missing or cannot be read.
     pub async fn check_head(&self, id: ConversationId) -> Result<CheckAnswer, ConversationError> {
         let record = self.record(id)?;
-        let head = record.chain.head().ok_or_else(|| ConversationError::NotFound {
-            what: "the conversation has no session yet, so there is no transcript to check".to_owned(),
-        })?;
+        let head = head_to_check(&record)?;
         let entry = self.services.agent(&head.agent)?;
-        let (root, format) = readable_root(&entry)?;
-        let root = root.to_path_buf();
-        let (id, cwd) = (head.upstream_id.clone(), head.cwd.clone());
-        let turns = head.turns + head.carried_turns;
-        self.services.check_project(&entry, &cwd).await?;
-        let services = Arc::clone(&self.services);
+        readable_transcripts(&self.services, &entry)?;
+        self.services.check_project(&entry, &head.cwd).await?;
+        let (services, head) = (Arc::clone(&self.services), head.clone());
         self.run_read("transcript/check", Some(record.id), move || {
-            if format.dialect().is_missing(&root, id.as_str())
-                && let Some(kept) = unpack_backup_of_missing(&services, &entry, &id)?
+            let (transcripts, id) = (readable_transcripts(&services, &entry)?, &head.upstream_id);
+            if transcripts.dialect.is_missing(transcripts.root, id.as_str())
+                && let Some(kept) = transcripts.unpack_backup_of_missing(id)?
             {
-                return check_unpacked_backup(&entry, &id, &kept);
+                return check_unpacked_backup(transcripts, id, &kept);
             }
-            let session = services.session(&root, &cwd, &id);
-            let path = format.dialect().find(session)?;
-            check_session(&services, format, session, &path, turns)
+            check_session(transcripts, &head)
         })
         .await
     }
@@ -272,16 +268,11 @@ impl Registry {
         let root = agent.and_then(|_| roots.first());
         // If one conversation has the session, the copy in the conversation's folder is checked.
         let cwd_of_owner = match services.store.holders(&id, root)?.as_slice() {
-            [only] => {
-                let mut links = only.chain.links().iter();
-                links
-                    .find(|link| link.upstream_id == id)
-                    .map(|link| link.cwd.clone())
-            }
+            [only] => only.chain.link(&id).map(|link| link.cwd.clone()),
             _ => None,
         };
         self.run_read("transcript/check", None, move || {
-            let held = match locate_transcript(&entries, &id) {
+            let held = match locate_transcript(&services, &entries, &id) {
                 Ok(held) => held,
                 Err(error @ ConversationError::NotFound { .. }) => {
                     return check_backup(&services, &entries, &id)?.ok_or(error);
@@ -427,11 +418,12 @@ fn missing_beginning(located: &LocatedTranscript, home: AgentHome<'_>, cwd: &str
 
 /// Finds a transcript among those of the agents `entries`. Blocks.
 pub(super) fn locate_transcript(
+    services: &Services,
     entries: &[Arc<AgentEntry>],
     id: &UpstreamId,
 ) -> Result<LocatedTranscript, ConversationError> {
     if let [only] = entries {
-        readable_root(only)?;
+        readable_transcripts(services, only)?;
     }
     let mut located = Vec::new();
     let mut problems = Vec::new();
@@ -484,15 +476,18 @@ fn check_backup(
 ) -> Result<Option<CheckAnswer>, ConversationError> {
     let mut backups = Vec::new();
     for entry in entries {
-        let backup = unpack_backup_of_missing(services, entry, id)?;
-        backups.extend(backup.map(|backup| (entry, backup)));
+        let Some(transcripts) = services.transcripts_of(entry) else {
+            continue;
+        };
+        let backup = transcripts.unpack_backup_of_missing(id)?;
+        backups.extend(backup.map(|backup| (transcripts, backup)));
     }
     match backups.as_slice() {
         [] => Ok(None),
-        [(entry, backup)] => check_unpacked_backup(entry, id, backup).map(Some),
+        [(transcripts, backup)] => check_unpacked_backup(*transcripts, id, backup).map(Some),
         several => Err(ConversationError::AmbiguousAgents {
             name: id.to_string(),
-            agents: several.iter().map(|(entry, _)| entry.name.clone()).collect(),
+            agents: several.iter().map(|(of, _)| of.entry.name.clone()).collect(),
         }),
     }
 }

@@ -14,10 +14,11 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::CallKey;
-use super::super::backup::{self, BackupMode, back_up, has_backup, restore};
+use super::super::backup::{self, BackupMode};
 use super::super::error::ConversationError;
 use super::super::running_work::StopMeter;
 use super::super::services::{Services, SessionRef, chain_text, now};
+use super::super::transcript_facts::AgentTranscripts;
 use super::super::transcript_growth::TranscriptGrowth;
 use super::transcripts::AgentFolder;
 use super::unclaimed_backups::{root_of, unclaimed};
@@ -55,14 +56,6 @@ struct NamedSession {
     id: UpstreamId,
 }
 
-/// Candidates for the sessions that a caller names, found without reading the disk.
-struct RequestedSessions {
-    /// For a conversation: its sessions, head last. For an id: the session of each agent that may have it.
-    candidates: Vec<NamedSession>,
-    /// The id, if the caller named one.
-    id: Option<UpstreamId>,
-}
-
 impl SessionSelector {
     fn conversation(&self) -> Option<ConversationId> {
         match self {
@@ -72,37 +65,35 @@ impl SessionSelector {
     }
 }
 
-impl RequestedSessions {
-    /// Reads which candidates exist. An id must match one session that a conversation or an agent has, or that has a backup.
-    /// Blocks.
-    fn resolve(self, services: &Services) -> Result<Vec<NamedSession>, ConversationError> {
-        let Some(id) = self.id else {
-            return Ok(self.candidates);
-        };
-        let exists = |named: &NamedSession| {
-            let cwd = named.cwd.as_deref().unwrap_or_default();
-            let dialect = named.folder.format.dialect();
-            dialect
-                .find(services.session(&named.folder.root, cwd, &id))
-                .is_ok()
-        };
-        let mut found = self.candidates;
-        found.retain(|named| {
-            named.cwd.is_some() || has_backup(services, &named.folder.root, &named.id) || exists(named)
-        });
-        match found.len() {
-            0 => Err(ConversationError::NotFound {
-                what: format!("there is no transcript \"{id}\" and no backup of it"),
-            }),
-            1 => Ok(found),
-            _ => Err(ConversationError::AmbiguousAgents {
-                name: id.to_string(),
-                agents: found
-                    .iter()
-                    .map(|named| named.folder.entry.name.clone())
-                    .collect(),
-            }),
-        }
+/// Candidates for the sessions that a caller names, found without reading the disk, and the id, if the caller named one. For a
+/// conversation: its sessions, head last. For an id: the session of each agent that may have it.
+type RequestedSessions = (Vec<NamedSession>, Option<UpstreamId>);
+
+/// Reads which candidates exist. An id must match one session that a conversation or an agent has, or that has a backup.
+/// Blocks.
+fn existing_sessions(
+    services: &Services,
+    (mut found, id): RequestedSessions,
+) -> Result<Vec<NamedSession>, ConversationError> {
+    let Some(id) = id else {
+        return Ok(found);
+    };
+    found.retain(|named| {
+        let transcripts = named.folder.transcripts(services);
+        named.cwd.is_some() || transcripts.has_backup(&id) || transcripts.find("", &id).is_ok()
+    });
+    match found.len() {
+        0 => Err(ConversationError::NotFound {
+            what: format!("there is no transcript \"{id}\" and no backup of it"),
+        }),
+        1 => Ok(found),
+        _ => Err(ConversationError::AmbiguousAgents {
+            name: id.to_string(),
+            agents: found
+                .iter()
+                .map(|named| named.folder.entry.name.clone())
+                .collect(),
+        }),
     }
 }
 
@@ -171,7 +162,10 @@ impl Registry {
         if !backup::is_used_by_conversation(&self.services, &entry.transcript_root(), &session.upstream_id) {
             return;
         }
-        let backup = back_up(&self.services, entry, session, mode);
+        let Some(transcripts) = self.services.transcripts_of(entry) else {
+            return;
+        };
+        let backup = transcripts.back_up(&session.cwd, &session.upstream_id, mode);
         if backup.is_rewritten {
             self.report_rewritten(entry, &session.upstream_id);
         }
@@ -195,7 +189,7 @@ impl Registry {
             Vec::new()
         });
         for holder in holders {
-            if holder.chain.head().is_some_and(|head| head.upstream_id == *id) {
+            if holder.chain.is_head(id) {
                 let growth = TranscriptGrowth {
                     rewritten: true,
                     ..TranscriptGrowth::of(id)
@@ -350,32 +344,24 @@ impl Registry {
         // Read before the sessions are looked up, so that a move that ends in between is noticed.
         let mut moved = target.conversation().map(location).transpose()?;
         let requested = self.requested_sessions("transcript/keep", target).await?;
-        if let Some(session) = &requested.id {
+        if let (_, Some(session)) = &requested {
             // Only a session that a conversation has can be moved with it.
             let holder = self.resolve(&session.as_str().into());
             moved = holder.ok().map(location).transpose()?;
         }
         let services = Arc::clone(&self.services);
         let work = move || {
-            let named = requested.resolve(&services)?;
-            let archive = &services.backups.archive;
+            let named = existing_sessions(&services, requested)?;
             let mut answer = KeepAnswer {
                 enabled: services.backups.rules.is_enabled,
                 ..KeepAnswer::default()
             };
-            for named in &named {
-                let session = SessionRef {
-                    agent: named.folder.entry.name.clone(),
-                    cwd: named.cwd.clone().unwrap_or_default(),
-                    upstream_id: named.id.clone(),
-                };
-                if let Some(error) =
-                    back_up(&services, &named.folder.entry, &session, BackupMode::Compressed).error
-                {
+            for NamedSession { folder, cwd, id } in &named {
+                let (transcripts, cwd) = (folder.transcripts(&services), cwd.as_deref().unwrap_or_default());
+                if let Some(error) = transcripts.back_up(cwd, id, BackupMode::Compressed).error {
                     return Err(error.into());
                 }
-                let files = archive.archived_files(&backup::session_key(&named.folder.root, &named.id));
-                let files = files?;
+                let files = transcripts.archive().archived_files(&transcripts.key(id))?;
                 answer.kept.extend(files.into_iter().map(|file| KeptFile {
                     path: file.path.to_string_lossy().into_owned(),
                     bytes: file.bytes,
@@ -417,19 +403,19 @@ impl Registry {
         let requested = self.requested_sessions("transcript/restore", target).await?;
         let (registry, services) = (Arc::clone(self), Arc::clone(&self.services));
         let work = move || {
-            let named = requested.resolve(&services)?;
+            let named = existing_sessions(&services, requested)?;
             let mut answer = RestoreAnswer::default();
             let (mut has_backup, count) = (false, named.len());
             // The last session is the head, with which the conversation continues.
             for (index, named) in named.iter().enumerate() {
                 let is_head = index + 1 == count;
                 registry.refuse_restore_of_open(named)?;
-                let restored = restore(&services, &named.folder.entry, named.cwd.as_deref(), &named.id);
-                match restored {
+                let transcripts = named.folder.transcripts(&services);
+                match transcripts.restore(named.cwd.as_deref(), &named.id) {
                     Ok(paths) => {
                         has_backup = true;
                         if is_head && !paths.is_empty() {
-                            answer.missing_turns = missing_turns_of(&services, named)?;
+                            answer.missing_turns = missing_turns_of(transcripts, &named.id)?;
                         }
                         let paths = paths.iter().map(|path| path.to_string_lossy().into_owned());
                         answer.restored.extend(paths);
@@ -459,14 +445,12 @@ impl Registry {
     /// [`ConversationError::Busy`], with the command that closes the session.
     fn refuse_restore_of_open(&self, named: &NamedSession) -> Result<(), ConversationError> {
         let cwd = named.cwd.as_deref().unwrap_or_default();
-        let (services, root) = (&self.services, &named.folder.root);
-        let is_missing = backup::is_missing(services, root, named.folder.format, cwd, &named.id);
-        if !is_missing || !backup::may_have_backup(services, root, &named.id) {
+        let transcripts = named.folder.transcripts(&self.services);
+        if !transcripts.is_missing(cwd, &named.id) || !transcripts.may_have_backup(&named.id) {
             return Ok(());
         }
-        let holders = services
-            .store
-            .holders(&named.id, Some(&named.folder.entry.transcript_root()));
+        let store = &self.services.store;
+        let holders = store.holders(&named.id, Some(&named.folder.entry.transcript_root()));
         for holder in holders? {
             let (id, view) = (holder.id, self.view(holder.id)?);
             if view.live && view.head.as_ref() == Some(&named.id) {
@@ -488,10 +472,14 @@ impl Registry {
         match target {
             SessionSelector::Conversation(id) => {
                 let record = self.record(id)?;
-                let links = record.chain.links().iter().map(SessionRef::from);
-                let named: Vec<NamedSession> = links
-                    .filter_map(|session| named_session(&self.services, session))
-                    .collect();
+                let named = record.chain.links().iter().filter_map(|link| {
+                    Some(NamedSession {
+                        folder: AgentFolder::of(self.services.catalog.get(&link.agent)?)?,
+                        cwd: Some(link.cwd.clone()),
+                        id: link.upstream_id.clone(),
+                    })
+                });
+                let named: Vec<NamedSession> = named.collect();
                 if named.is_empty() {
                     let what = match record.chain.head() {
                         None => "the conversation has no session yet, so there is no transcript".to_owned(),
@@ -506,60 +494,37 @@ impl Registry {
                     let cwd = cwd.as_deref().unwrap_or_default();
                     self.services.check_project(&folder.entry, cwd).await?;
                 }
-                Ok(RequestedSessions {
-                    candidates: named,
-                    id: None,
-                })
+                Ok((named, None))
             }
             SessionSelector::Session(id, agent) => {
                 let id = self.complete_session_id(method, id, agent.as_ref()).await?;
-                Ok(RequestedSessions {
-                    candidates: self.candidate_sessions(&id, agent.as_ref())?,
-                    id: Some(id),
-                })
+                let folders = self.roots_of_sessions(agent.as_ref())?.into_iter();
+                let candidates = folders.map(|folder| {
+                    Ok(NamedSession {
+                        cwd: self.cwd_of(&id, &folder.entry.transcript_root())?,
+                        id: id.clone(),
+                        folder,
+                    })
+                });
+                let candidates = candidates.collect::<Result<_, ConversationError>>()?;
+                Ok((candidates, Some(id)))
             }
         }
-    }
-
-    /// The session of this id for each agent that may have it.
-    fn candidate_sessions(
-        &self,
-        id: &UpstreamId,
-        agent: Option<&AgentName>,
-    ) -> Result<Vec<NamedSession>, ConversationError> {
-        let folders = self.roots_of_sessions(agent)?.into_iter();
-        let named = folders.map(|folder| {
-            Ok(NamedSession {
-                cwd: self.cwd_of(id, &folder.entry.transcript_root())?,
-                id: id.clone(),
-                folder,
-            })
-        });
-        named.collect()
     }
 
     /// The folder of a session, from a conversation that has it.
     fn cwd_of(&self, id: &UpstreamId, root: &TranscriptRoot) -> Result<Option<String>, ConversationError> {
         let holders = self.services.store.holders(id, Some(root))?;
-        let mut links = holders.iter().flat_map(|holder| holder.chain.links());
-        let link = links.find(|link| link.upstream_id == *id);
+        let link = holders.iter().find_map(|holder| holder.chain.link(id));
         Ok(link.map(|link| link.cwd.clone()))
     }
 }
 
-fn named_session(services: &Services, session: SessionRef) -> Option<NamedSession> {
-    Some(NamedSession {
-        folder: AgentFolder::of(services.catalog.get(&session.agent)?)?,
-        cwd: Some(session.cwd),
-        id: session.upstream_id,
-    })
-}
-
 /// How many acknowledged turns of a session its backup lacks; 0 if that is unknown.
-fn missing_turns_of(services: &Services, named: &NamedSession) -> Result<u64, ConversationError> {
-    let acknowledged = backup::acknowledged_turns(services, &named.folder.entry.transcript_root(), &named.id);
-    let acknowledged = acknowledged?.unwrap_or(0);
-    let key = backup::session_key(&named.folder.root, &named.id);
-    let later = services.backups.archive.missing_turns(&key, acknowledged);
+fn missing_turns_of(transcripts: AgentTranscripts<'_>, id: &UpstreamId) -> Result<u64, ConversationError> {
+    let acknowledged = transcripts.acknowledged_turns(id)?.unwrap_or(0);
+    let later = transcripts
+        .archive()
+        .missing_turns(&transcripts.key(id), acknowledged);
     Ok(later?.map_or(0, MissingTurns::turns))
 }

@@ -83,12 +83,9 @@ impl Registry {
         let work = self.services.blocking(move |services| {
             // Held until the work ends, which may be a while after its caller disconnected.
             let _turn = turn;
-            let mut lineage = services.store.lineage_all(id)?;
-            // Entries added after the record was read are left out.
-            lineage.retain(|entry| entry.seq <= record.chain.last_lineage_seq());
             let export = ExportRequest {
+                lineage: services.lineage_of(&record)?,
                 record,
-                lineage,
                 view,
                 usage,
                 secrets,
@@ -184,17 +181,6 @@ impl Registry {
         Ok(answer)
     }
 
-    /// Undoes the imports that an earlier daemon left unfinished. Returns whether each was undone or set aside.
-    pub async fn undo_unfinished_imports(&self) -> bool {
-        let work = self
-            .services
-            .blocking(|services| importing::undo_unfinished(services));
-        work.await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "could not settle the unfinished imports");
-            false
-        })
-    }
-
     /// The usage that the agent of a live conversation last reported.
     async fn usage(&self, id: ConversationId) -> Option<RawJson> {
         #[derive(Deserialize)]
@@ -218,7 +204,7 @@ impl Registry {
 /// The session of a conversation's head, and the size of its transcript in bytes.
 fn head_size(services: &Services, record: &ConversationRecord) -> Option<(UpstreamId, u64)> {
     let head = record.chain.head()?;
-    let (dialect, session) = services.transcript(&head.agent, &record.cwd, &head.upstream_id)?;
-    let path = dialect.find(session).ok()?;
+    let transcripts = services.transcripts(&head.agent)?;
+    let path = transcripts.find(&record.cwd, &head.upstream_id).ok()?;
     Some((head.upstream_id.clone(), path.metadata().ok()?.len()))
 }

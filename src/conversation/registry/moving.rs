@@ -130,32 +130,6 @@ impl Registry {
         }
         result
     }
-
-    /// Deletes the copies of transcripts that an earlier daemon made and no conversation owns. Returns whether the plan of each
-    /// copy is carried out or set aside.
-    pub async fn settle_copies(&self) -> bool {
-        // An ephemeral store does not know which conversations own them.
-        if self.services.store.status().is_ephemeral {
-            return true;
-        }
-        let work = self
-            .services
-            .blocking(|services| services.copy_plans.settle(&services.store));
-        work.await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "could not settle the unfinished copies");
-            false
-        })
-    }
-
-    /// Settles the moves that an earlier daemon left unfinished.
-    pub async fn settle_moves(&self) {
-        let work = self
-            .services
-            .blocking(|services| moving::settle_unfinished(services));
-        if let Err(error) = work.await {
-            tracing::warn!(%error, "could not look for interrupted moves");
-        }
-    }
 }
 
 fn being_moved_error() -> ConversationError {

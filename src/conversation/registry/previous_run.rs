@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use super::super::arrival::find_prompt;
 use super::super::effect::{Call, Ledger, PromptArrival};
 use super::super::error::ConversationError;
+use super::super::importing;
 use super::super::lost_parts;
+use super::super::moving;
 use super::super::services::{Services, chain_text, now};
 use super::super::transition::{EndedTurn, EndedUnfinished, end_turn_of_previous_run};
 use super::Registry;
@@ -127,6 +129,30 @@ impl Registry {
             None => PromptArrival::Unknown,
         };
         end_turn_of_previous_run(record, arrived)
+    }
+
+    /// Finishes or undoes the imports, copies and moves that an earlier daemon left unfinished. Returns whether each import and
+    /// copy is settled or set aside.
+    pub async fn settle_unfinished_work(self: &Arc<Self>) -> bool {
+        let settle: [fn(&Services) -> bool; 3] = [
+            importing::undo_unfinished,
+            |services| services.copy_plans.settle(),
+            |services| {
+                moving::settle_unfinished(services);
+                true
+            },
+        ];
+        let mut is_settled = true;
+        // One by one, so that a panic in one leaves the others.
+        for settle in settle {
+            let work = self.services.blocking(move |services| settle(services));
+            is_settled &= work.await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "could not settle what the previous run left unfinished");
+                false
+            });
+        }
+        self.settle_tree_moves().await;
+        is_settled
     }
 
     /// Finishes the deletions that an earlier daemon began. A repeated call gets the result.

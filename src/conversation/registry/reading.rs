@@ -203,10 +203,9 @@ fn history(services: &Services, id: ConversationId, is_open: bool) -> Result<His
         return Ok(History::default());
     };
     let record = found.into_record()?;
-    let lineage = services.store.lineage_all(id)?;
     match is_open {
-        true => History::current_of_open_session(services, &record, &lineage),
-        false => History::current(services, &record, &lineage, TranscriptScope::WithBackups),
+        true => History::current_of_open_session(services, &record),
+        false => History::current(services, &record, TranscriptScope::WithBackups),
     }
 }
 
@@ -236,7 +235,7 @@ fn single_checkpoint(
     let current = owner.and_then(|owner| history(services, owner, false).ok());
     let step = current.as_ref().and_then(|history| history.turn_number_of(place));
     if let (Some(current), Some(step)) = (current, step)
-        && current.is_checkpoint_of_turn(id, step)
+        && current.checkpoint_id_of_turn(step).as_ref() == Some(id)
     {
         return current.turn_answer(id, Some(step), None);
     }

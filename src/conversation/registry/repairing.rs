@@ -71,7 +71,7 @@ impl Registry {
         let work = || async move {
             let services = Arc::clone(&registry.services);
             let repair = move || {
-                let located = locate_transcript(&entries, &id)?;
+                let located = locate_transcript(&services, &entries, &id)?;
                 repair_unowned(&services, &located, key.as_ref())
             };
             registry.run_file_change("transcript/check", repair).await
@@ -86,9 +86,8 @@ impl Registry {
         id: &UpstreamId,
         holders: &[ConversationRecord],
     ) -> Result<Option<ConversationId>, ConversationError> {
-        let is_head =
-            |record: &&ConversationRecord| record.chain.head().is_some_and(|head| head.upstream_id == *id);
-        let current: Vec<ConversationId> = holders.iter().filter(is_head).map(|record| record.id).collect();
+        let current = holders.iter().filter(|record| record.chain.is_head(id));
+        let current: Vec<ConversationId> = current.map(|record| record.id).collect();
         match (current.as_slice(), holders) {
             ([], []) => Ok(None),
             ([only], _) => Ok(Some(*only)),
@@ -125,19 +124,19 @@ fn repair_unowned(
     held: &LocatedTranscript,
     request: Option<&CallKey>,
 ) -> Result<Answer, ConversationError> {
-    let (home, dialect) = (services.home(&held.folder.root), held.folder.format.dialect());
-    let (path, origin) = held.choose_copy(home, None)?;
-    let session = home.session(origin.cwd.as_deref(), held.id.as_str());
-    let (answer, copied) = repairing::make_repaired_copy(services, dialect, session, &path, None)?;
+    let transcripts = held.folder.transcripts(services);
+    let (path, origin) = held.choose_copy(transcripts.home(), None)?;
+    let session = transcripts
+        .home()
+        .session(origin.cwd.as_deref(), held.id.as_str());
+    let (answer, copied) = repairing::make_repaired_copy(transcripts, session, &path, None)?;
     let answer = Answer::Checked(Box::new(answer));
     let Some((copy, _)) = copied else {
         return Ok(answer);
     };
     let failed = |error: TranscriptError| ConversationError::StoreFailed((&error).into());
     if let Some(request) = request {
-        let recorded = services
-            .copy_plans
-            .record_request(&services.store, &copy.upstream_id, &request.id);
+        let recorded = services.copy_plans.record_request(&copy.upstream_id, &request.id);
         recorded.map_err(failed)?;
         let change = Change {
             requests: vec![request.to_answered_record(&answer, now())],

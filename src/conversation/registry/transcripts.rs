@@ -21,10 +21,11 @@ use super::super::lock::lock;
 use super::super::page::PageRoom;
 use super::super::read_queues::ReadClass;
 use super::super::services::Services;
+use super::super::transcript_facts::AgentTranscripts;
 use super::Registry;
 use super::resolving::CANDIDATES_LIMIT;
 use crate::agent::catalog::AgentEntry;
-use crate::store::{ConversationRecord, Store, StoreError, TranscriptRoot};
+use crate::store::{Store, StoreError, TranscriptRoot};
 use crate::transcript::transcript_list::{Format, ListPosition, ListedTranscript, TranscriptList};
 
 /// The last scan of each folder of transcripts. The holder of a list's lock scans its folder; other callers wait.
@@ -57,6 +58,16 @@ impl AgentFolder {
             root: root.to_owned(),
             format,
         })
+    }
+
+    /// The transcripts in it.
+    pub(super) fn transcripts<'a>(&'a self, services: &'a Services) -> AgentTranscripts<'a> {
+        AgentTranscripts {
+            services,
+            entry: &self.entry,
+            dialect: self.format.dialect(),
+            root: &self.root,
+        }
     }
 }
 
@@ -138,10 +149,9 @@ impl Registry {
         if id.as_str().chars().count() < MIN_PREFIX_CHARS || !store.owners(&id, None)?.is_empty() {
             return Ok(id);
         }
-        let mut found = self.backups_with_prefix(method, id.as_str(), agent).await?;
-        if !found.contains_key(id.as_str()) {
-            found = self.sessions_on_disk(method, id.as_str(), agent, found).await?;
-        }
+        let mut found = self
+            .sessions_with_prefix(method, id.as_str(), agent, true)
+            .await?;
         if found.contains_key(id.as_str()) {
             return Ok(id);
         }
@@ -213,48 +223,31 @@ impl Registry {
         if prefix.chars().count() < MIN_PREFIX_CHARS || is_word || !prefix.chars().all(is_of_id) {
             return Ok(Vec::new());
         }
-        let found = self.sessions_on_disk("conversation/resolve", prefix, None, BTreeMap::new());
+        let found = self.sessions_with_prefix("conversation/resolve", prefix, None, false);
         Ok(candidates(found.await?))
     }
 
-    /// The backed-up sessions whose ids start with `prefix`, without titles.
-    async fn backups_with_prefix(
+    /// The sessions whose ids start with `prefix`, with the titles of transcripts: those that have one, after those that have a
+    /// backup, if wanted. If one has exactly this id, it is among them, and a transcript of this id is the only one.
+    async fn sessions_with_prefix(
         &self,
         method: &'static str,
         prefix: &str,
         agent: Option<&AgentName>,
+        with_backups: bool,
     ) -> Result<BTreeMap<String, String>, ConversationError> {
         let (roots, services) = (self.roots_of_sessions(agent)?, Arc::clone(&self.services));
+        let lists: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
         let prefix = prefix.to_owned();
         let look = move || {
-            let sessions = services.backups.archive.sessions();
-            let mut sessions = sessions?;
-            sessions.retain(|session| {
-                let is_of = |root: &AgentFolder| root.root == session.key.root;
-                !session.is_released
-                    && session.key.upstream_id.starts_with(&prefix)
-                    && roots.iter().any(is_of)
-            });
-            let ids = sessions.into_iter().map(|session| session.key.upstream_id);
-            Ok(ids.map(|id| (id, String::new())).collect())
-        };
-        self.run_read_at(self.queue_of(None, ReadClass::Quick), method, None, look)
-            .await
-    }
-
-    /// Adds the transcripts whose ids start with `prefix`, with their titles, to those `found` elsewhere. If a transcript has
-    /// exactly this id, returns only that one, without its title.
-    async fn sessions_on_disk(
-        &self,
-        method: &'static str,
-        prefix: &str,
-        agent: Option<&AgentName>,
-        mut found: BTreeMap<String, String>,
-    ) -> Result<BTreeMap<String, String>, ConversationError> {
-        let (roots, prefix) = (self.roots_of_sessions(agent)?, prefix.to_owned());
-        let lists: Vec<_> = roots.iter().map(|root| self.transcript_list(root)).collect();
-        let look = move || {
+            let mut found = BTreeMap::new();
+            if with_backups {
+                found.extend(backups_with_prefix(&services, &roots, &prefix)?);
+            }
             let has = |root: &AgentFolder| root.format.dialect().locate(&root.root, &prefix);
+            if found.contains_key(&prefix) {
+                return Ok(found);
+            }
             if roots
                 .iter()
                 .any(|root| has(root).is_ok_and(|paths| !paths.is_empty()))
@@ -350,6 +343,21 @@ impl Registry {
         })?;
         Ok(vec![root])
     }
+}
+
+/// The backed-up sessions of these agents whose ids start with `prefix`, without titles.
+fn backups_with_prefix(
+    services: &Services,
+    roots: &[AgentFolder],
+    prefix: &str,
+) -> Result<impl Iterator<Item = (String, String)>, ConversationError> {
+    let mut sessions = services.backups.archive.sessions()?;
+    sessions.retain(|session| {
+        let is_of = |root: &AgentFolder| root.root == session.key.root;
+        !session.is_released && session.key.upstream_id.starts_with(prefix) && roots.iter().any(is_of)
+    });
+    let ids = sessions.into_iter().map(|session| session.key.upstream_id);
+    Ok(ids.map(|id| (id, String::new())))
 }
 
 /// The first of these sessions, for an error that lists them.
@@ -472,11 +480,8 @@ fn owning_conversation(
     root: &TranscriptRoot,
 ) -> Result<Option<ConversationId>, StoreError> {
     let holders = store.holders(upstream_id, Some(root))?;
-    let is_head = |record: &&ConversationRecord| {
-        let head = record.chain.head();
-        head.is_some_and(|head| head.upstream_id == *upstream_id)
-    };
-    let holder = holders.iter().find(is_head).or(holders.first());
+    let of_head = holders.iter().find(|record| record.chain.is_head(upstream_id));
+    let holder = of_head.or(holders.first());
     Ok(holder.map(|record| record.id))
 }
 

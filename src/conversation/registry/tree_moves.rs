@@ -26,8 +26,8 @@ use super::super::answer::{Answer, CallKey};
 use super::super::destination::{Destination, Tree};
 use super::super::effect::Call;
 use super::super::error::{ConversationError, StoreFailure};
-use super::super::folder::{normalized_folder, usable_folder};
-use super::super::moving;
+use super::super::folder::{normalized_folder, real_folder, usable_folder};
+use super::super::moving::{self, MoveOwner};
 use super::super::running_work::Progress;
 use super::super::tree_moves::{MovedConversation, TreeMove, TreeMoveDescription, TreeMoveState};
 use super::Registry;
@@ -55,8 +55,7 @@ pub enum TreeMoveRequest {
 /// Does the work of [`Registry::tree_of`]. Blocks.
 fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
     let (from, to) = (normalized_folder("from", from)?, usable_folder("to", to)?);
-    let text = |path: std::path::PathBuf| path.into_os_string().into_string().ok();
-    let real = fs::canonicalize(&to).ok().and_then(text).ok_or_else(|| {
+    let real = real_folder(&to).ok_or_else(|| {
         ConversationError::InvalidCwd(format!(
             "{to} resolves to a path that is not UTF-8 and cannot be sent to agents"
         ))
@@ -81,11 +80,7 @@ fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
         ));
     }
     let mut known = vec![from.clone()];
-    known.extend(
-        without_links_above(&from)
-            .and_then(text)
-            .filter(|other| *other != from),
-    );
+    known.extend(without_links_above(&from).filter(|other| *other != from));
     for old in &known {
         for new in [&to, &real] {
             let nested = [(old, new), (new, old)];
@@ -110,10 +105,11 @@ fn check_tree(from: &str, to: &str) -> Result<Tree, ConversationError> {
 
 /// A path with the links above its last name resolved, as far as its folders exist. The last name itself is not resolved:
 /// what it led to may have changed.
-fn without_links_above(path: &str) -> Option<std::path::PathBuf> {
+fn without_links_above(path: &str) -> Option<String> {
     let mut above = Path::new(path).ancestors().skip(1);
     let (part, real) = above.find_map(|part| Some((part, fs::canonicalize(part).ok()?)))?;
-    Some(real.join(Path::new(path).strip_prefix(part).ok()?))
+    let whole = real.join(Path::new(path).strip_prefix(part).ok()?);
+    whole.into_os_string().into_string().ok()
 }
 
 impl Registry {
@@ -209,7 +205,7 @@ impl Registry {
 
     /// Undoes the moves of folders that were interrupted, at a start. The files that belong to no conversation must be settled
     /// before.
-    pub async fn settle_tree_moves(self: &Arc<Self>) {
+    pub(super) async fn settle_tree_moves(self: &Arc<Self>) {
         if self.services.store.status().is_ephemeral {
             return;
         }
@@ -366,7 +362,13 @@ impl Registry {
                     .await
                     .map_err(|error| with_conversation(id, error))?;
             }
-            self.move_unowned_files(known.id, steps, work.progress()).await
+            if steps.is_empty() {
+                return Ok(None);
+            }
+            // The files that belong to no conversation. They move back unless the returned move is committed.
+            let (owner, progress) = (MoveOwner::Tree(known.id), work.progress());
+            let run = move |services: &Arc<_>| moving::run_move(services, &owner, steps, &progress);
+            self.services.blocking(run).await?.map(Some)
         };
         let steps = match moved.await {
             Ok(steps) => steps,
@@ -411,20 +413,6 @@ impl Registry {
             progress,
         };
         self.ask(id, call).await.map(drop)
-    }
-
-    /// Moves the files that belong to no conversation. They move back unless the returned move is committed.
-    async fn move_unowned_files(
-        &self,
-        id: Uuid,
-        steps: Vec<MoveStep>,
-        progress: Arc<Progress>,
-    ) -> Result<Option<RunningMove>, ConversationError> {
-        if steps.is_empty() {
-            return Ok(None);
-        }
-        let work = move |services: &Arc<_>| moving::move_unowned_files(services, id, steps, &progress);
-        self.services.blocking(work).await?.map(Some)
     }
 
     /// Moves everything back that was moved, or returns what could not be moved back. The next move of a folder and the next

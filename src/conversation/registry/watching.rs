@@ -7,7 +7,6 @@
 
 mod judging;
 mod known_files;
-mod reporting;
 mod sync_queue;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,8 +79,6 @@ struct WatchState {
     pending: BTreeMap<PathBuf, PendingTranscript>,
     /// When a turn of this daemon ended, by session and conversation. An entry is removed when its turns are reported.
     unreported_turns: BTreeMap<(UpstreamId, ConversationId), Instant>,
-    /// Transcripts that could not be read, with the number of failed reads in a row.
-    failed_reads: BTreeMap<PathBuf, usize>,
     /// Transcripts that are never read again, because reading them panicked.
     excluded: BTreeSet<PathBuf>,
     /// When the next recheck is due, and its index in [`RECHECK_DELAYS`].
@@ -94,6 +91,8 @@ struct PendingTranscript {
     since_round: u64,
     /// Whether the transcript belongs to a conversation.
     is_owned: bool,
+    /// How many reads of it have failed in a row.
+    failed_reads: usize,
 }
 
 impl Registry {
@@ -187,14 +186,10 @@ impl Registry {
     fn transcript_of(&self, owner: ConversationId, id: &UpstreamId) -> Option<ChangedTranscript> {
         let services = &self.services;
         let record = log_store_error(services.store.conversation(owner))??;
-        let links = record.chain.links();
-        let link = links.iter().rev().find(|link| link.upstream_id == *id)?;
+        let link = record.chain.link(id)?;
         let (root, format) = services.catalog.get(&link.agent)?.listed_transcripts()?;
         // The transcript is missing if the agent has written nothing yet.
-        let path = format
-            .dialect()
-            .find(services.session(root, &link.cwd, id))
-            .ok()?;
+        let path = services.transcripts(&link.agent)?.find(&link.cwd, id).ok()?;
         let root = root.to_owned();
         Some(ChangedTranscript { root, format, path })
     }
@@ -274,7 +269,6 @@ impl WatchState {
             files: KnownFiles::default(),
             pending: BTreeMap::new(),
             unreported_turns: BTreeMap::new(),
-            failed_reads: BTreeMap::new(),
             excluded: BTreeSet::new(),
             next_recheck: None,
             round: 0,
@@ -315,7 +309,7 @@ impl WatchState {
         }
         let requested = registry.services.rechecks.take();
         let has_ended = !requested.0.is_empty();
-        let again = self.take_due(requested, is_late);
+        let again = self.due(requested, is_late);
         changed.extend(again);
         // If all folders are watched, a change event comes, before or after the end of the turn.
         if is_late || (has_ended && !self.watch.is_complete()) {
@@ -338,7 +332,6 @@ impl WatchState {
                 return;
             };
             self.pending.remove(&oldest);
-            self.failed_reads.remove(&oldest);
         }
     }
 
@@ -360,7 +353,6 @@ impl WatchState {
                     "could not look at a transcript; its saved turns are no longer reported"
                 );
                 self.pending.remove(&path);
-                self.failed_reads.remove(&path);
                 if self.excluded.len() < MAX_EXCLUDED {
                     self.excluded.insert(path);
                 }
@@ -377,23 +369,21 @@ impl WatchState {
 
     /// Whether a failed read is still to be repeated.
     fn has_failed_reads(&self) -> bool {
-        self.failed_reads
-            .values()
-            .any(|looks| *looks <= RECHECK_DELAYS.len())
+        let is_to_repeat =
+            |waiting: &PendingTranscript| (1..=RECHECK_DELAYS.len()).contains(&waiting.failed_reads);
+        self.pending.values().any(is_to_repeat)
     }
 
-    /// Takes the pending transcripts that are due: their turn has ended, the head has changed, or a read is repeated.
-    fn take_due(&mut self, (requested, all): RequestedRechecks, is_recheck: bool) -> Vec<ChangedTranscript> {
-        let mut again = Vec::new();
-        self.pending.retain(|path, waiting| {
-            let id = upstream_id(path, waiting.changed.format);
+    /// The pending transcripts that are due: their turn has ended, the head has changed, or a read is repeated. Notes the turns
+    /// that have ended.
+    fn due(&mut self, (requested, all): RequestedRechecks, is_recheck: bool) -> Vec<ChangedTranscript> {
+        let is_due = |waiting: &&PendingTranscript| {
+            let id = upstream_id(&waiting.changed.path, waiting.changed.format);
             let is_asked = id.is_some_and(|id| requested.contains_key(&id));
-            let is_due = all || is_asked || (is_recheck && self.failed_reads.contains_key(path));
-            if is_due {
-                again.push(waiting.changed.clone());
-            }
-            !is_due
-        });
+            all || is_asked || (is_recheck && waiting.failed_reads > 0)
+        };
+        let due = self.pending.values().filter(is_due);
+        let again = due.map(|waiting| waiting.changed.clone()).collect();
         let owed = requested
             .into_iter()
             .flat_map(|(id, owners)| owners.into_iter().map(move |owner| (id.clone(), owner)));
@@ -447,7 +437,6 @@ impl WatchState {
                 false => self.files.forget(&changed.path),
             }
             self.pending.remove(&changed.path);
-            self.failed_reads.remove(&changed.path);
             registry.services.index_cache.forget(&changed.path);
             return;
         };
@@ -496,30 +485,28 @@ impl WatchState {
             }
         }
         self.files.put(&changed.path, seen);
-        // A stop interrupts reads; that does not count as a failed read.
-        self.note_read_result(&changed.path, !is_unread || registry.stop.is_cancelled());
-        if is_waiting {
-            let path = changed.path.clone();
-            let waiting = PendingTranscript {
-                changed,
-                since_round: self.round,
-                is_owned,
-            };
-            self.pending.insert(path, waiting);
+        match is_waiting {
+            // A stop interrupts reads; that does not count as a failed read.
+            true => self.keep_pending(changed, is_owned, is_unread && !registry.stop.is_cancelled()),
+            false => drop(self.pending.remove(&changed.path)),
         }
     }
 
-    /// Counts failed reads of a transcript, and logs the first of them.
-    fn note_read_result(&mut self, path: &Path, was_read: bool) {
-        if was_read {
-            self.failed_reads.remove(path);
-            return;
-        }
-        let failures = self.failed_reads.entry(path.to_owned()).or_default();
-        *failures += 1;
-        if *failures == 1 {
+    /// Has a transcript checked again later. Counts its failed reads, and logs the first of them.
+    fn keep_pending(&mut self, changed: ChangedTranscript, is_owned: bool, is_unread: bool) {
+        let path = changed.path.clone();
+        let before = self.pending.get(&path).map_or(0, |waiting| waiting.failed_reads);
+        let failed_reads = if is_unread { before + 1 } else { 0 };
+        if failed_reads == 1 {
             tracing::warn!(path = %path.display(), "a changed transcript cannot be read; its saved turns are reported when it can be");
         }
+        let waiting = PendingTranscript {
+            changed,
+            since_round: self.round,
+            is_owned,
+            failed_reads,
+        };
+        self.pending.insert(path, waiting);
     }
 
     /// Whether all turns of a session are from an earlier run of the daemon. If its file appears now, it was restored.

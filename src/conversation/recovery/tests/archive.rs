@@ -30,15 +30,15 @@ fn what_cannot_be_put_back_is_tried_once_and_the_rest_follows() {
 /// A full disk leaves a head without any content. It is left for a new session only if it is certain that nothing is lost.
 #[test]
 fn a_head_without_any_content_is_replaced_if_no_turn_was_acknowledged() {
-    let written = Head {
+    let written = Link {
         written: true,
         ..head("h", 0)
     };
-    let carrying = Head {
+    let carrying = Link {
         carried_turns: 1,
         ..written.clone()
     };
-    let of_unknown_length = Head {
+    let of_unknown_length = Link {
         relation: Relation::Carries,
         ..written.clone()
     };

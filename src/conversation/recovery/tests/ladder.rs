@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bridge_protocol::link::{Attempt, Fidelity, Relation, Resumed, RollCause, Via};
+use bridge_protocol::link::{Attempt, Fidelity, Link, LinkReason, Relation, Resumed, RollCause, Via};
 
 use crate::chain::SessionCut;
 use crate::conversation::recovery::*;
@@ -82,21 +82,26 @@ pub(super) fn repairable(turns: u64, repaired_turns: u64) -> Option<TurnCounts> 
 pub(super) fn source(id: &str, turns_after: u64) -> Source {
     Source {
         upstream_id: id.into(),
-        agent: "claude".into(),
         until: SessionCut::at(Some("cp".into())),
         turns_after,
         shared: false,
     }
 }
 
-pub(super) fn head(id: &str, turns: u64) -> Head {
-    Head {
+pub(super) fn head(id: &str, turns: u64) -> Link {
+    Link {
         upstream_id: id.into(),
         agent: "claude".into(),
-        written: turns > 0,
+        cwd: "/".to_owned(),
+        reason: LinkReason::Created,
         relation: Relation::Fresh,
+        from_upstream_id: None,
+        from_checkpoint_id: None,
         turns,
         carried_turns: 0,
+        written: turns > 0,
+        at: jiff::Timestamp::UNIX_EPOCH,
+        cause: None,
     }
 }
 

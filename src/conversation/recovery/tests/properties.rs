@@ -90,7 +90,7 @@ prop_compose! {
         } else {
             Vec::new()
         };
-        let head = has_head.then(|| Head { written: written || turns > 0, relation, ..head("h", turns) });
+        let head = has_head.then(|| Link { written: written || turns > 0, relation, ..head("h", turns) });
         Goal { head, ancestors, min_fidelity, can_resume, can_load, can_read_transcripts: readable, refused, limited, was_restored: false }
     }
 }
@@ -136,13 +136,13 @@ prop_compose! {
 /// Whether anything says that there was a history.
 fn has_history(goal: &Goal, facts: &Facts) -> bool {
     let file = facts.disk.head.as_ref().is_some_and(|file| file.turns > 0);
-    let is_written = |head: &Head| head.written && !is_empty(head, facts);
-    let has_turns = |head: &Head| is_written(head) || head.turns + head.carried_turns > 0;
+    let is_written = |head: &Link| head.written && !is_empty(head, facts);
+    let has_turns = |head: &Link| is_written(head) || head.turns + head.carried_turns > 0;
     goal.head.as_ref().is_some_and(|head| has_turns(head) || file)
 }
 
 /// Whether nothing was acknowledged on the head, and nothing of it is on disk.
-fn is_empty(head: &Head, facts: &Facts) -> bool {
+fn is_empty(head: &Link, facts: &Facts) -> bool {
     let is_fresh = head.relation == Relation::Fresh;
     is_fresh && head.turns + head.carried_turns == 0 && facts.disk.has_backup == Some(false)
 }

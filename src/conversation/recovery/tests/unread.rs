@@ -35,7 +35,7 @@ fn a_head_that_cannot_be_read_is_not_left() {
     );
     // Of one that nothing was ever said in nothing is expected to be there.
     let mut never_written = goal();
-    never_written.head = never_written.head.map(|head| Head {
+    never_written.head = never_written.head.map(|head| Link {
         written: false,
         turns: 0,
         ..head

@@ -8,7 +8,6 @@ use super::super::super::history::{History, TranscriptScope};
 use super::super::super::transcript_growth::TranscriptGrowth;
 use super::super::Registry;
 use super::known_files::{FileComparison, KnownFile};
-use super::log_store_error;
 use crate::store::ConversationRecord;
 use crate::transcript::dialect::{TranscriptState, TurnEnd};
 use crate::transcript::transcript_list::Format;
@@ -105,11 +104,8 @@ pub(super) fn judge(
     };
     // Turns before the last have ended, since another prompt follows them.
     if may_be_over || seen.prompts != state.prompts {
-        let lineage = log_store_error(services.store.lineage_all(record.id))?;
-        let mut history = log_unreadable(
-            path,
-            History::ending_with_link(services, record, &lineage, link, TranscriptScope::AgentFiles),
-        )?;
+        let history = History::ending_with_link(services, record, link, TranscriptScope::AgentFiles, None);
+        let mut history = log_unreadable(path, history)?;
         let again = log_unreadable(path, dialect.state(&services.index_cache, path))?;
         let Some(turns) = log_unreadable(path, history.turns_in_file(&link.upstream_id, path))? else {
             // The history is read from another copy. This one counts once the agent continues in it.

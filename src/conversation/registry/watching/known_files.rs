@@ -3,11 +3,10 @@
 //! Kept in memory only. It starts with the sizes at startup, so that a restarted daemon reports nothing old again. Knows
 //! neither conversations nor the content of the files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
 
 use bridge_protocol::UpstreamId;
 
@@ -17,9 +16,7 @@ use crate::transcript::index_cache::FileVersion;
 #[derive(Default)]
 pub(super) struct KnownFiles {
     hasher: RandomState,
-    files: BTreeMap<Arc<Path>, KnownFile>,
-    /// The files of each session, by the hash of its id; usually one.
-    sessions: BTreeSet<(u64, Arc<Path>)>,
+    files: BTreeMap<Box<Path>, KnownFile>,
 }
 
 /// A file as it was when it was last read.
@@ -78,16 +75,16 @@ impl KnownFiles {
         identity: &FileVersion,
     ) -> (KnownFile, FileComparison) {
         let new = self.new_file(id, identity);
-        let known = match self.remove(path) {
+        let known = match self.files.remove(path) {
             Some(seen) => Some(seen),
             None => {
                 let moved = self
                     .of_session(new.session)
                     .find(|(_, seen)| seen.is_same_file(identity))
-                    .map(|(path, _)| Arc::clone(path));
+                    .map(|(path, _)| path.clone());
                 match moved {
                     // The file was moved: the entry of its old path is removed.
-                    Some(path) => self.remove(&path),
+                    Some(path) => self.files.remove(&path),
                     // A copy, perhaps still incomplete: what was judged in the original counts as judged.
                     None => self
                         .of_session(new.session)
@@ -144,9 +141,7 @@ impl KnownFiles {
 
     /// Stores the state of a file.
     pub(super) fn put(&mut self, path: &Path, seen: KnownFile) {
-        let path: Arc<Path> = Arc::from(path);
-        self.sessions.insert((seen.session, Arc::clone(&path)));
-        self.files.insert(path, seen);
+        self.files.insert(Box::from(path), seen);
     }
 
     /// Marks a file as missing. Its state is kept, because the file may be restored.
@@ -158,7 +153,7 @@ impl KnownFiles {
 
     /// Removes the state of a file.
     pub(super) fn forget(&mut self, path: &Path) {
-        self.remove(path);
+        self.files.remove(path);
     }
 
     /// The files below a folder that existed at the last check.
@@ -174,18 +169,9 @@ impl KnownFiles {
             .map(|(path, _)| path.as_ref())
     }
 
-    fn remove(&mut self, path: &Path) -> Option<KnownFile> {
-        let (path, seen) = self.files.remove_entry(path)?;
-        self.sessions.remove(&(seen.session, path));
-        Some(seen)
-    }
-
-    fn of_session(&self, session: u64) -> impl Iterator<Item = (&Arc<Path>, &KnownFile)> {
-        let from = (session, Arc::from(Path::new("")));
-        let of_it = self.sessions.range(from..);
-        of_it
-            .take_while(move |(other, _)| *other == session)
-            .filter_map(|(_, path)| Some((path, self.files.get(path)?)))
+    /// The files of a session; usually one. Only new files are looked up, so it is enough to look at each file.
+    fn of_session(&self, session: u64) -> impl Iterator<Item = (&Box<Path>, &KnownFile)> {
+        self.files.iter().filter(move |(_, seen)| seen.session == session)
     }
 
     fn new_file(&self, id: &UpstreamId, identity: &FileVersion) -> KnownFile {

@@ -11,13 +11,16 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
+use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
 use bridge_protocol::{ConversationId, UpstreamId};
 use futures_util::FutureExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
 
+use super::super::super::actor::Message;
 use super::super::super::lock::lock;
-use super::super::super::services::chain_text;
+use super::super::super::services::{chain_text, now};
 use super::super::super::transcript_growth::TranscriptGrowth;
 use super::super::{Registry, panic_text};
 use super::judging::ChangedTranscript;
@@ -312,6 +315,51 @@ impl Registry {
             }
         };
         self.sync_queue.put(id, growth, unsynced, report);
+    }
+
+    /// Reports a transcript change to its conversation or, if that has no task, to the subscribers of all conversations.
+    /// Waits for room in the mailbox.
+    pub(in crate::conversation::registry) async fn report_growth(
+        &self,
+        id: ConversationId,
+        growth: TranscriptGrowth,
+    ) {
+        let mailbox = {
+            let live = self.lock();
+            let entry = live.get(&id).filter(|entry| entry.essential_lost.is_empty());
+            entry.map(|entry| entry.mailbox.clone())
+        };
+        let undelivered = match mailbox {
+            None => Some(growth),
+            Some(mailbox) => send_growth(&mailbox, growth, &self.stop).await,
+        };
+        let Some(growth) = undelivered else { return };
+        if growth.rewritten {
+            let upstream_id = growth.upstream_id;
+            let event = Event::ForeignWriter { upstream_id };
+            self.services.hub.announce(id, &event, &now().to_string());
+        }
+        for checkpoint in growth.new_checkpoints {
+            let event = Event::CheckpointSaved { checkpoint };
+            self.services.hub.announce(id, &event, &now().to_string());
+        }
+    }
+}
+
+/// Sends a change to a mailbox. Waits for room until the daemon stops; returns the change if the mailbox is closed.
+async fn send_growth(
+    mailbox: &mpsc::Sender<Message>,
+    growth: TranscriptGrowth,
+    stop: &CancellationToken,
+) -> Option<TranscriptGrowth> {
+    let sent = tokio::select! {
+        biased;
+        sent = mailbox.send(Message::TranscriptGrown(Box::new(growth))) => sent,
+        () = stop.cancelled() => return None,
+    };
+    match sent.err()?.0 {
+        Message::TranscriptGrown(growth) => Some(*growth),
+        _ => None,
     }
 }
 

@@ -155,7 +155,7 @@ impl Stage {
     }
 }
 
-pub(in crate::conversation::registry) fn registry(data: &Path, root: &Path) -> Arc<Registry> {
+pub(in crate::conversation) fn registry(data: &Path, root: &Path) -> Arc<Registry> {
     let launch = Launch {
         command: AgentCommand {
             program: "none".into(),
@@ -187,6 +187,7 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
         PoolSettings::default(),
         store.clone(),
     );
+    let copy_plans = CopyPlans::in_data_folder(data, store.clone());
     Registry::new(Arc::new(Services {
         store,
         pool,
@@ -206,7 +207,7 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
         index_cache: IndexCache::default(),
         rechecks: RecheckQueue::default(),
         old_bytes: OldBytes::default(),
-        copy_plans: CopyPlans::in_data_folder(data),
+        copy_plans,
         wakeups: WakeupQueue::new(1),
         backups: Backups::new(data.join("kept"), BackupRules::default()),
         running_work: Arc::default(),
@@ -305,9 +306,9 @@ async fn a_turn_that_cannot_be_synced_is_not_told_as_saved_yet() {
         path: stage.path.clone(),
     };
     ears.check_transcript_with(&stage.registry, changed(), |_| None);
-    assert!(ears.failed_reads.contains_key(&stage.path) && ears.pending.contains_key(&stage.path));
+    assert_eq!(ears.pending[&stage.path].failed_reads, 1);
     ears.check_transcript(&stage.registry, changed());
-    assert!(ears.failed_reads.is_empty());
+    assert!(!ears.has_failed_reads());
     assert_eq!(stage.saved().await, "turn 2");
 }
 
@@ -316,28 +317,25 @@ fn what_cannot_be_read_is_looked_at_again_so_often_and_then_when_it_changes() {
     let path = PathBuf::from("/r/projects/-p/s1.jsonl");
     let mut ears = WatchState::new(TranscriptWatcher::new(|| {}));
     assert!(ears.schedule_recheck(0).is_none());
-    let due = |ears: &mut WatchState, is_late| {
-        let waiting = PendingTranscript {
-            changed: ChangedTranscript {
-                root: PathBuf::from("/r"),
-                format: Format::Claude,
-                path: path.clone(),
-            },
-            since_round: 1,
-            is_owned: true,
+    let read = |ears: &mut WatchState, was_read: bool| {
+        let changed = ChangedTranscript {
+            root: PathBuf::from("/r"),
+            format: Format::Claude,
+            path: path.clone(),
         };
-        ears.pending.insert(path.clone(), waiting);
-        ears.take_due(RequestedRechecks::default(), is_late).len()
+        ears.keep_pending(changed, true, !was_read);
     };
+    let due = |ears: &mut WatchState, is_late| ears.due(RequestedRechecks::default(), is_late).len();
+    read(&mut ears, true);
     assert_eq!(due(&mut ears, true), 0, "it could be read");
     for look in 0..=RECHECK_DELAYS.len() {
-        ears.note_read_result(&path, false);
+        read(&mut ears, false);
         assert_eq!(ears.schedule_recheck(look).is_some(), look < RECHECK_DELAYS.len());
         assert_eq!((due(&mut ears, false), due(&mut ears, true)), (0, 1));
     }
-    ears.note_read_result(&path, false);
+    read(&mut ears, false);
     assert!(!ears.has_failed_reads());
-    ears.note_read_result(&path, true);
+    read(&mut ears, true);
     assert_eq!(due(&mut ears, true), 0);
 }
 

@@ -300,3 +300,51 @@ async fn turns_that_could_not_be_written_are_never_reported_as_saved() {
         assert_eq!(stage.next().await, (id, Some(prompts), expected));
     }
 }
+
+/// Sending to mailboxes.
+mod mailboxes {
+    use super::*;
+
+    fn growth(prompts: u64) -> TranscriptGrowth {
+        TranscriptGrowth {
+            prompts: Some(prompts),
+            ..TranscriptGrowth::of(&"s1".into())
+        }
+    }
+
+    fn prompts(message: Option<Message>) -> Option<u64> {
+        match message {
+            Some(Message::TranscriptGrown(growth)) => growth.prompts,
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_no_room_in_a_mailbox_waits_for_it() {
+        let (sender, mut mailbox) = mpsc::channel(1);
+        let stop = CancellationToken::new();
+        assert!(send_growth(&sender, growth(1), &stop).await.is_none());
+        let second = send_growth(&sender, growth(2), &stop);
+        let reading = async {
+            let first = mailbox.recv().await;
+            (prompts(first), prompts(mailbox.recv().await))
+        };
+        let (left, read) = tokio::join!(second, reading);
+        assert!(left.is_none());
+        assert_eq!(read, (Some(1), Some(2)));
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_a_mailbox_that_nobody_reads() {
+        let (sender, mailbox) = mpsc::channel(1);
+        let stop = CancellationToken::new();
+        assert!(send_growth(&sender, growth(1), &stop).await.is_none());
+        let waiting = send_growth(&sender, growth(2), &stop);
+        let stopping = async { stop.cancel() };
+        // Polled first, so that it waits by then.
+        assert!(tokio::join!(waiting, stopping).0.is_none());
+        drop(mailbox);
+        let left = send_growth(&sender, growth(3), &CancellationToken::new()).await;
+        assert_eq!(left.and_then(|growth| growth.prompts), Some(3));
+    }
+}
