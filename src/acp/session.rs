@@ -74,8 +74,6 @@ struct State {
     accepted_prompts: usize,
     /// The running turn, of any client, once its prompt was accepted.
     running_turn: Option<TurnId>,
-    /// Whether a cancellation of the running turn is on its way.
-    is_cancelling: bool,
     /// Whether the user was notified that updates of this turn are missing.
     has_reported_loss: bool,
     /// The commands, as the agent reported them.

@@ -215,7 +215,6 @@ impl Session {
         info.config_options = options.map(|options| self.peer.capabilities().supported_options(options));
         state.accepted_prompts = 0;
         state.running_turn = running.as_ref().map(|running| running.turn_id.clone());
-        state.is_cancelling = false;
         state.drop_missed_continuations();
         state.title.clone_from(&conversation.title);
         if let Some(sender) = sender.take() {
@@ -232,7 +231,7 @@ impl Session {
         }
         state.accepted_prompts += 1;
         let is_own = state.is_own_turn(&turn);
-        (state.running_turn, state.is_cancelling) = (Some(turn), false);
+        state.running_turn = Some(turn);
         if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
             let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
         }
@@ -244,7 +243,7 @@ impl Session {
     }
 
     fn on_turn_ended(&self, state: &mut State, turn: TurnResult) -> Delivery {
-        (state.running_turn, state.is_cancelling, state.has_reported_loss) = (None, false, false);
+        (state.running_turn, state.has_reported_loss) = (None, false);
         // An editor may never answer a request that it does not know.
         for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
             let delivery = self.send(state, &message::withdrawal(request));
