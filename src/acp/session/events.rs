@@ -274,7 +274,7 @@ impl Session {
 
     /// Forwards a question of the agent to the editor. If the editor cannot show it, a message explains how to answer it.
     fn ask(self: &Arc<Self>, state: &mut State, conversation: ConversationId, asked: &Interrupt) -> Delivery {
-        if state.questions.contains_key(&asked.id) {
+        if state.questions.contains_key(&asked.id) || state.reported_questions.contains_key(&asked.id) {
             return Delivery::Delivered;
         }
         let method = match asked.kind {
@@ -287,7 +287,10 @@ impl Session {
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
                          sessionctl answer {conversation}"
                     );
-                    return self.send_text_in(state, &text);
+                    let line = self.update_line(&message::text_chunk(&text));
+                    let delivery = self.send(state, &line);
+                    state.reported_questions.insert(asked.id.clone(), line);
+                    return delivery;
                 }
                 // The agent reports when the user is done at the URL, long after the answer.
                 state
@@ -315,6 +318,7 @@ impl Session {
 
     /// Notifies the editor that these questions no longer need an answer.
     fn withdraw_questions(&self, state: &mut State, matches: impl Fn(&InterruptId) -> bool) -> Delivery {
+        state.reported_questions.retain(|id, _| !matches(id));
         let withdrawn: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| matches(id)).collect();
         let mut delivery = Delivery::Delivered;
         for (_, request) in withdrawn {
