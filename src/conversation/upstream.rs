@@ -439,10 +439,13 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
         CallError::Agent(agent) => {
             let failure = classify(entry, agent);
             if failure.kind == FailureKind::AuthRequired {
-                return ConversationError::AuthRequired(format!(
-                    "the agent {} requires you to sign in: {}",
-                    entry.name, failure.message
-                ));
+                return ConversationError::AuthRequired {
+                    message: format!(
+                        "the agent {} requires you to sign in: {}",
+                        entry.name, failure.message
+                    ),
+                    upstream: upstream_json(agent),
+                };
             }
             let action = match error {
                 OpenError::Setting { setting, value, .. } => {
