@@ -364,8 +364,7 @@ impl Connection {
             Err(error) if error.kind != ErrorKind::Busy => Err(error),
             _ => {
                 let turn = session.continuation_turn(prompt);
-                self.cancel_turns(id, turn.into_iter().map(Some).collect(), None)
-                    .await
+                self.cancel_turns(id, turn.into_iter().collect(), None).await
             }
         }
     }

@@ -66,18 +66,23 @@ impl Failure {
             FailureKind::AuthRequired => AUTH_REQUIRED,
             _ => code(ErrorKind::InternalError),
         };
-        let Some(mut agents) = failure.upstream.as_ref().and_then(Self::of_agent) else {
+        let Some(agents) = failure.upstream.as_ref().and_then(Self::of_agent) else {
             return Self::new(own_code, failure.message.clone(), data);
         };
-        let has_data = member(agents.error.get(), "data").is_some_and(|data| data.get() != "null");
         let keeps_code = own_code != AUTH_REQUIRED && !agents.is_not_found() && !agents.is_auth_required();
-        let code = (!keeps_code).then(|| ("code", own_code.into()));
+        agents.with((!keeps_code).then_some(own_code), data)
+    }
+
+    /// An error of the agent with this code, and with this data if it has none.
+    fn with(mut self, code: Option<i32>, data: Value) -> Self {
+        let has_data = member(self.error.get(), "data").is_some_and(|data| data.get() != "null");
+        self.code = code.map_or(self.code, i64::from);
+        let code = code.map(|code| ("code", code.into()));
         let changed = code.into_iter().chain((!has_data).then_some(("data", data)));
         for (name, value) in changed {
-            agents.error =
-                members::with_member(agents.error.get(), name, value.into()).unwrap_or(agents.error);
+            self.error = members::with_member(self.error.get(), name, value.into()).unwrap_or(self.error);
         }
-        agents
+        self
     }
 
     /// An error of the agent, as the agent wrote it.
@@ -125,9 +130,13 @@ fn code(kind: ErrorKind) -> i32 {
 
 impl From<BridgeError> for Failure {
     /// An error of the agent is returned unchanged, unless the agent does not know its session: the editor's session still
-    /// exists.
+    /// exists. A missing sign-in has the protocol's code, by which editors recognize it.
     fn from(error: BridgeError) -> Self {
         match error.details.get("upstream").and_then(Self::of_agent) {
+            Some(failure) if error.kind == ErrorKind::AuthRequired => {
+                let data = json!({ "kind": error.kind, "retryable": error.retryable });
+                failure.with(Some(AUTH_REQUIRED), data)
+            }
             Some(failure) if !failure.is_not_found() => failure,
             _ => {
                 let data = serde_json::to_value(error.data()).unwrap_or_default();

@@ -97,7 +97,8 @@ impl Connection {
         answer(session, turn, saved)
     }
 
-    /// Cancels the prompt of this turn, or all prompts of the editor and the running turn. Does not wait for other requests.
+    /// Cancels the prompt of this turn, or all prompts of the editor and the turn that it was shown as running. Does not wait for
+    /// other requests.
     /// `params`: further parameters for the agent.
     pub(super) async fn cancel(&self, session: &Session, only: Option<&TurnId>, params: Option<RawJson>) {
         let turns = session.cancel(only);
@@ -105,21 +106,18 @@ impl Connection {
         if let Err(error) = self.cancel_turns(id, turns, params).await {
             tracing::debug!(%error, conversation = %id, "an editor's turn could not be cancelled");
         }
-        if only.is_none() {
-            session.cancel_ended();
-        }
     }
 
-    /// Cancels these turns; `None` is the running one. Returns when they have ended.
+    /// Cancels these turns. Returns when they have ended.
     pub(super) async fn cancel_turns(
         &self,
         id: ConversationId,
-        turns: Vec<Option<TurnId>>,
+        turns: Vec<TurnId>,
         params: Option<RawJson>,
     ) -> Result<(), BridgeError> {
         let cancels = turns.into_iter().map(|turn| {
             let cancel = Cancel {
-                turn_id: turn,
+                turn_id: Some(turn),
                 ..Cancel::of(id)
             };
             self.bridge.cancel(params.clone(), cancel)

@@ -74,8 +74,6 @@ struct State {
     accepted_prompts: usize,
     /// The running turn, of any client, once its prompt was accepted.
     running_turn: Option<TurnId>,
-    /// Whether a cancellation of the running turn is on its way.
-    is_cancelling: bool,
     /// Whether the user was notified that updates of this turn are missing.
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
@@ -90,6 +88,8 @@ struct State {
     awaits_edited_prompt: bool,
     /// The questions that the editor was asked, with the ids of the requests.
     questions: HashMap<InterruptId, u64>,
+    /// The open questions that the editor cannot show, with the lines that reported them.
+    reported_questions: HashMap<InterruptId, String>,
     /// The sessions of subagents that the editor knows.
     subagents: IndexSet<String>,
     /// The agent's own id of the session. Set once the agent has announced a subagent's session.
@@ -207,7 +207,11 @@ impl Session {
         }
         let held = state.held.as_mut();
         let is_shown = |line: &str| line.starts_with(UPDATE) && !is_commands_update(line);
-        held.map_or_else(Vec::new, |held| held.remove(is_shown))
+        let mut held = held.map_or_else(Vec::new, |held| held.remove(is_shown));
+        // The next snapshot reports them again.
+        let reported: Vec<String> = state.reported_questions.drain().map(|(_, line)| line).collect();
+        held.retain(|line| !reported.iter().any(|reported| **reported == **line));
+        held
     }
 
     /// Detaches if the session was being opened, because the request failed or was cancelled.
@@ -404,10 +408,6 @@ impl Session {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code under this lock can leave the state half changed, so poisoning is ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn send_text_in(&self, state: &mut State, text: &str) -> Delivery {
-        self.send_update(state, &message::text_chunk(text))
     }
 
     fn send_update(&self, state: &mut State, update: &str) -> Delivery {

@@ -82,7 +82,13 @@ fn bridge_error(error: &ConversationError) -> BridgeError {
                 None => transient,
             }
         }
-        ConversationError::AuthRequired(_) => with_kind(ErrorKind::AuthRequired),
+        ConversationError::AuthRequired { upstream, .. } => {
+            let required = with_kind(ErrorKind::AuthRequired);
+            match upstream {
+                Some(upstream) => required.with_raw("upstream", upstream.clone()),
+                None => required,
+            }
+        }
         ConversationError::Unsupported(_) => with_kind(ErrorKind::Unsupported),
         ConversationError::NotResumable { attempts, .. } => {
             let attempts = serde_json::to_value(attempts).unwrap_or(Value::Null);

@@ -259,7 +259,10 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
         && let CallError::Agent(agent) = source.as_ref()
         && upstream::classify(entry, agent).kind == FailureKind::AuthRequired
     {
-        return ConversationError::AuthRequired(chain_text(error));
+        return ConversationError::AuthRequired {
+            message: chain_text(error),
+            upstream: upstream::upstream_json(agent),
+        };
     }
     let why = chain_text(error);
     let is_missing =
@@ -687,7 +690,7 @@ impl Climber {
                 // A temporary error, or one that a sign-in fixes, is no reason to replace the head with less.
                 if matches!(
                     reported,
-                    ConversationError::AuthRequired(_) | ConversationError::Transient { .. }
+                    ConversationError::AuthRequired { .. } | ConversationError::Transient { .. }
                 ) {
                     return StepOutcome::Stop(reported);
                 }

@@ -194,8 +194,8 @@ pub enum WorkResult {
     Branched(NewBranch),
     /// The branch of an edit was made and opened.
     Edited(Box<EditBranch>),
-    /// The change to undo, if there is one, and whether files were moved for it.
-    UndoTargetFound(Option<UndoEffect>, bool),
+    /// The change to undo, if there is one, the title that comes back with it, and whether files were moved for it.
+    UndoTargetFound(Option<UndoEffect>, Option<String>, bool),
     /// The session is closed. For a deletion: what became of the transcripts.
     Closed(DeleteAnswer),
     /// The conversation's files are in the other folder.

@@ -166,8 +166,13 @@ pub enum ConversationError {
         limit: Option<Limit>,
     },
     /// The agent requires a sign-in.
-    #[error("{0}")]
-    AuthRequired(String),
+    #[error("{message}")]
+    AuthRequired {
+        /// The agent's words.
+        message: String,
+        /// Its JSON-RPC error.
+        upstream: Option<RawJson>,
+    },
     /// The operation is not supported.
     #[error("{0}")]
     Unsupported(String),

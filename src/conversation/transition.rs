@@ -203,8 +203,8 @@ impl<R> Model<R> {
             (OperationKind::Edit(turn_id), WorkResult::Edited(edited)) => {
                 self.edit_branch_opened(&turn_id, *edited);
             }
-            (OperationKind::Undo(progress), WorkResult::UndoTargetFound(undoing, has_moved_files)) => {
-                self.undo_target_found(undoing, has_moved_files, caller, progress);
+            (OperationKind::Undo(progress), WorkResult::UndoTargetFound(undoing, title, has_moved_files)) => {
+                self.undo_target_found(undoing, title, has_moved_files, caller, progress);
             }
             (OperationKind::Move { destination, undoes }, WorkResult::Moved(answer)) => {
                 self.files_moved(answer, destination, undoes, caller);

@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{Attempt, Fidelity, LineageEntry, Via};
+use bridge_protocol::{AgentName, UpstreamId};
 use uuid::Uuid;
 
 use super::closed_sessions::ClosedSessions;
 use super::error::ConversationError;
+use super::naming::shortened_title;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::Services;
 use super::{folder, moving, tree_moves};
 use crate::chain::{EarlierHead, NewLink, Origins, UndoEffect, next_undo, undo_to};
 use crate::store::ConversationRecord;
+use crate::transcript::transcript_list::listed_title;
 
 /// Finds the change that the next undo reverts, or the session that it restores to an empty chain. `None` if there is
 /// nothing to undo. If the session was left behind in another folder, its files are moved to the conversation's folder and
-/// returned.
+/// returned. The title is that of the session to go back to, if the conversation now has the title of the present one.
 ///
 /// # Errors
 /// If the store cannot be read, the folder to go back to cannot be used, a tree move moved the folder, the session to go
@@ -28,20 +30,23 @@ pub(super) async fn prepare_undo(
     session: Option<UpstreamId>,
     closed: ClosedSessions,
     progress: Arc<Progress>,
-) -> Result<(Option<UndoEffect>, UnrecordedResource), ConversationError> {
+) -> Result<(Option<UndoEffect>, Option<String>, UnrecordedResource), ConversationError> {
     let record = Arc::new(record);
     let of_blocking = Arc::clone(&record);
     let find = services.blocking(move |services| {
         let target = find_undo_target(services, &of_blocking, session.as_ref())?;
-        let is_left_behind = match &target {
-            Some(UndoEffect::Branch(earlier)) => is_left_behind(services, &of_blocking, earlier)?,
-            _ => false,
+        let (is_left_behind, title) = match &target {
+            Some(UndoEffect::Branch(earlier)) => (
+                is_left_behind(services, &of_blocking, earlier)?,
+                earlier_title(services, &of_blocking, &earlier.link),
+            ),
+            _ => (false, None),
         };
-        Ok::<_, ConversationError>((target, is_left_behind))
+        Ok::<_, ConversationError>((target, title, is_left_behind))
     });
-    let (mut target, is_left_behind) = find.await??;
+    let (mut target, title, is_left_behind) = find.await??;
     let Some(UndoEffect::Branch(earlier)) = target.as_mut().filter(|_| is_left_behind) else {
-        return Ok((target, UnrecordedResource::default()));
+        return Ok((target, title, UnrecordedResource::default()));
     };
     closed.wait_until_ended().await?;
     let (link, to) = (earlier.link.clone(), record.cwd.clone());
@@ -55,7 +60,24 @@ pub(super) async fn prepare_undo(
     if comes_along {
         earlier.link.cwd = to;
     }
-    Ok((target, files))
+    Ok((target, title, files))
+}
+
+/// The title of the session of an earlier head, if the conversation now has that of its present head: agents name a session
+/// after its first prompt, and report the name with a later turn. A session without a transcript has none.
+fn earlier_title(services: &Services, record: &ConversationRecord, earlier: &NewLink) -> Option<String> {
+    let title_of = |agent: &AgentName, cwd: &str, id: &UpstreamId| {
+        let (root, format) = services.catalog.get(agent)?.listed_transcripts()?;
+        let path = format.dialect().find(services.session(root, cwd, id)).ok()?;
+        let title = listed_title(&path, format).map(|title| shortened_title(&title));
+        title.filter(|title| !title.is_empty())
+    };
+    let head = record.chain.head()?;
+    let present = title_of(&head.agent, &head.cwd, &head.upstream_id)?;
+    match present == record.title {
+        true => title_of(&earlier.agent, &earlier.cwd, &earlier.upstream_id),
+        false => None,
+    }
 }
 
 /// Whether the session of an earlier head is in another folder than the one in which it becomes the head: it was not in the

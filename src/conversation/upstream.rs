@@ -371,15 +371,22 @@ async fn apply_settings(
 ) -> Result<(), OpenError> {
     let (calls, handle) = (session.lease.calls(), session.attachment.handle.clone());
     let mut handled = session.early_lines.len();
+    // An agent may list the options of another model only after its answer to the request for it, but before the next answer.
+    let mut may_list_others = false;
     for change in setting_changes(settings, known.config_options.as_ref()) {
-        if is_no_longer_offered(reported, known, &change) {
+        let is_listed = !std::mem::take(&mut may_list_others) || matches!(change, SettingChange::Mode(_));
+        let forget = || {
             let (setting, value) = (change.name(), change.value());
             tracing::warn!(agent = %entry.name, setting, value, "the agent no longer offers an option, which is forgotten");
+        };
+        if is_listed && is_no_longer_offered(reported, known, &change) {
+            forget();
             continue;
         }
-        if is_current(known, &change) {
+        if is_listed && is_current(known, &change) {
             continue;
         }
+        let listed = known.config_options.clone();
         let target = (&calls, &handle, &session.sender);
         let accepted = match send_setting(entry.kind, target, &change, None, known) {
             Ok(request) => {
@@ -392,13 +399,18 @@ async fn apply_settings(
             Err(error) => Err(error),
         };
         // What the agent reported before its answer.
-        let reported = session.early_lines.iter().skip(handled);
-        for (kind, update) in reported.filter_map(|line| update_of(&handle, line)) {
+        let updates = session.early_lines.iter().skip(handled);
+        for (kind, update) in updates.filter_map(|line| update_of(&handle, line)) {
             note_update(known, &kind, update);
         }
         handled = session.early_lines.len();
+        if matches!(accepted, Err(CallError::Agent(_))) && is_no_longer_offered(reported, known, &change) {
+            forget();
+            continue;
+        }
         let (answer, _) = accepted.map_err(|source| OpenError::from_setting(&change, known, source))?;
         note_accepted(known, &change, &RawJson::new(answer));
+        may_list_others = matches!(change, SettingChange::Model(_)) && known.config_options == listed;
     }
     // All of them came before the last answer.
     let is_outdated = |line: &Incoming| {
@@ -439,10 +451,13 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
         CallError::Agent(agent) => {
             let failure = classify(entry, agent);
             if failure.kind == FailureKind::AuthRequired {
-                return ConversationError::AuthRequired(format!(
-                    "the agent {} requires you to sign in: {}",
-                    entry.name, failure.message
-                ));
+                return ConversationError::AuthRequired {
+                    message: format!(
+                        "the agent {} requires you to sign in: {}",
+                        entry.name, failure.message
+                    ),
+                    upstream: upstream_json(agent),
+                };
             }
             let action = match error {
                 OpenError::Setting { setting, value, .. } => {

@@ -139,7 +139,7 @@ fn not_found(services: &Services, entry: &AgentEntry, options: &DiagnosisOptions
 
 fn not_started(entry: &AgentEntry, error: &ConversationError) -> Diagnostic {
     let (kind, next) = match error {
-        ConversationError::AuthRequired(_) => (DiagnosticKind::SignIn, entry.kind.sign_in.to_owned()),
+        ConversationError::AuthRequired { .. } => (DiagnosticKind::SignIn, entry.kind.sign_in.to_owned()),
         _ => (
             DiagnosticKind::Agent,
             format!(

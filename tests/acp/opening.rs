@@ -507,3 +507,36 @@ fn what_comes_before_the_agents_answer_follows_the_answer_to_the_editor() {
         follows(seen);
     }
 }
+
+/// Editors sign in by the code, and some by what stands beside it.
+#[test]
+fn a_missing_sign_in_keeps_the_data_of_the_agents_error() {
+    let capabilities = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
+    let home = Home::with_config(&scripted::configured("scripted", Some(capabilities)));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    editor.prompt(&session, &scripted::chunk("hello")).result();
+    let data = json!({"authMethods": [{"id": "key", "name": "Key"}]});
+    for (code, given, expected) in [
+        (-32000, &data, &data),
+        // Not every agent uses the protocol's code.
+        (-32603, &data, &data),
+        (-32000, &Value::Null, &json!("authRequired")),
+    ] {
+        let error = json!({"code": code, "message": "Authentication required", "data": given});
+        let refusal = json!({ "error": error });
+        fs::write(home.path().join(scripted::REFUSE_NEW), error.to_string()).unwrap();
+        scripted::answer(&home, &json!({"session/resume": refusal}));
+        run(&home, &["close", &session]);
+        let meta = json!({"sessiond": {"agent": "scripted"}});
+        let new = json!({"cwd": home.project(), "mcpServers": [], "_meta": meta});
+        let made = editor.call("session/new", new);
+        for refused in [made, Editor::start(&home).on("session/resume", &session, &home)] {
+            assert_eq!(refused.code(), -32000);
+            let told = &refused.answer["error"]["data"];
+            let told = if given.is_null() { &told["kind"] } else { told };
+            assert_eq!(told, expected, "{code}");
+        }
+    }
+}

@@ -93,6 +93,29 @@ fn the_end_of_a_visit_is_reported_to_the_editor_that_opened_the_page() {
 }
 
 #[test]
+fn a_question_that_an_editor_cannot_show_is_reported_once_at_each_opening() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::with(&home, able());
+    let session = editor.new_session_of("scripted", &home);
+    let form = json!({"mode": "form", "message": "Which colour?", "requestedSchema": {"type": "object"}});
+    editor.begin_prompt(&session, &question(&form));
+    editor.until_asked(CREATE);
+    for method in ["session/resume", "session/load"] {
+        let mut other = Editor::start(&home);
+        for reported in 1..=2 {
+            other.on(method, &session, &home).result();
+            other.call("session/list", json!({})).result();
+            let lines = other.received.iter();
+            let count = lines.filter(|line| line.contains("sessionctl answer")).count();
+            // A resume of an open session shows nothing again.
+            let expected = if method == "session/load" { reported } else { 1 };
+            assert_eq!(count, expected, "{method}");
+        }
+    }
+}
+
+#[test]
 fn an_error_of_one_editor_leaves_the_question_to_another() {
     let home = Home::new();
     let _daemon = home.start();

@@ -314,6 +314,58 @@ fn an_option_that_the_agent_no_longer_offers_is_forgotten() {
     assert_eq!(answered.code(), -32602);
 }
 
+/// Such an agent lists the options of the session's own model when it opens the session.
+#[test]
+fn an_option_of_a_model_is_kept_whose_options_are_reported_after_the_answer() {
+    let effort = option("effort", "thought_level", &["low", "high"]);
+    let of = |options: Value| json!({"result": {"configOptions": options}});
+    let high = with(&effort, "high");
+    for (opened, reported, is_kept) in [
+        // The first model does not have it, or has it with another value.
+        (json!([]), json!([effort]), true),
+        (json!([high]), json!([effort]), true),
+        (json!([]), json!([]), false),
+    ] {
+        let home = home();
+        let mut stage = Stage::new(&home, json!({"configOptions": [effort]}));
+        stage.answer("session/set_config_option effort=high", of(json!([high])));
+        stage.set("effort", json!("high")).result();
+        stage.answer("session/set_model", json!({"result": {}}));
+        let model = json!({"sessionId": stage.session, "modelId": "b"});
+        stage.editor.call("session/set_model", model).result();
+        let update = json!({"sessionUpdate": "config_option_update", "configOptions": reported});
+        stage.answer("session/resume", of(opened));
+        stage.answer("session/set_model", json!({"result": {}, "after": [update]}));
+        if !is_kept {
+            let unknown = json!({"error": {"code": -32602, "message": "Unknown config option: effort"}});
+            stage.answer("session/set_config_option effort=high", unknown);
+        }
+        stage.asked();
+        stage.reopen();
+        assert_eq!(stage.asked(), ["set_model=b", "effort=high"], "{reported}");
+        let kept = if is_kept { json!("high") } else { Value::Null };
+        assert_eq!(stage.stored()["config"]["effort"], kept, "{reported}");
+    }
+}
+
+#[test]
+fn an_option_that_the_agent_no_longer_offers_is_forgotten_after_a_reset_too() {
+    let effort = option("effort", "thought_level", &["low", "high"]);
+    let of = |options: Value| json!({"result": {"configOptions": options}});
+    let home = home();
+    let mut stage = Stage::new(&home, json!({"configOptions": [effort]}));
+    let high = of(json!([with(&effort, "high")]));
+    stage.answer("session/set_config_option effort=high", high);
+    stage.set("effort", json!("high")).result();
+    let unknown = json!({"error": {"code": -32602, "message": "Unknown config option: effort"}});
+    stage.answer("session/set_config_option effort=high", unknown);
+    stage.answer("session/new", of(json!([])));
+    run(&home, &["reset", &stage.session]);
+    let session = stage.session.clone();
+    stage.editor.prompt(&session, &scripted::chunk("hello")).result();
+    assert_eq!(stage.stored()["config"].get("effort"), None);
+}
+
 /// The option for the mode has other values than the ids of the modes.
 #[test]
 fn a_mode_and_an_option_of_the_same_meaning_are_not_mixed_up() {

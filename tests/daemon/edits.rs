@@ -202,6 +202,26 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
+/// The agent names a session after its first prompt.
+#[tokio::test]
+async fn an_undo_brings_back_the_title_unless_a_client_chose_one() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "on"]).await;
+    let first = places(&app, id).await[0][1].clone();
+    edit(&app, id, &first, "two").await.unwrap();
+    assert_eq!(app.get(id).await.title, "two");
+    assert_eq!(undo(&app, id).await.unwrap().conversation.title, "one");
+    assert_eq!(app.get(id).await.title, "one");
+    for chosen in ["chosen", "two"] {
+        edit(&app, id, &first, "two").await.unwrap();
+        let title = json!({"conversationId": id, "title": chosen});
+        app.call("conversation/update", title).await.unwrap();
+        undo(&app, id).await.unwrap();
+        assert_eq!(app.get(id).await.title, chosen);
+    }
+}
+
 #[tokio::test]
 async fn a_turn_that_came_to_no_end_is_replaced_too() {
     let home = Home::new();

@@ -230,17 +230,25 @@ async fn words_of_turns(events: &mut Events, turns: usize) -> Vec<String> {
 /// Beside a move, files may be in neither place. What needs them can be tried again when the move is done.
 #[tokio::test]
 async fn a_backup_an_export_and_a_fork_beside_a_move_are_busy() {
+    for method in ["conversation/move", "transcript/move"] {
+        beside_a_move(method).await;
+    }
+}
+
+async fn beside_a_move(method: &str) {
     let (home, gate) = Gate::home_with(PATIENT);
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let at = app.checkpoints(id).await[0].id.clone();
     let new = home.folder_named("other");
+    let params = match method {
+        "transcript/move" => json!({"from": home.project(), "to": new}),
+        _ => json!({"conversationId": id, "cwd": new}),
+    };
     gate.hold("session/close");
     let mut mover = daemon.raw().await;
-    let moving = mover
-        .send("conversation/move", json!({"conversationId": id, "cwd": new}))
-        .await;
+    let moving = mover.send(method, params).await;
     gate.wait_until_held();
     let mut raw = daemon.raw().await;
     let bundle = home.path().join("bundle.zip");

@@ -215,7 +215,6 @@ impl Session {
         info.config_options = options.map(|options| self.peer.capabilities().supported_options(options));
         state.accepted_prompts = 0;
         state.running_turn = running.as_ref().map(|running| running.turn_id.clone());
-        state.is_cancelling = false;
         state.drop_missed_continuations();
         state.title.clone_from(&conversation.title);
         if let Some(sender) = sender.take() {
@@ -232,7 +231,7 @@ impl Session {
         }
         state.accepted_prompts += 1;
         let is_own = state.is_own_turn(&turn);
-        (state.running_turn, state.is_cancelling) = (Some(turn), false);
+        state.running_turn = Some(turn);
         if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
             let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
         }
@@ -244,7 +243,7 @@ impl Session {
     }
 
     fn on_turn_ended(&self, state: &mut State, turn: TurnResult) -> Delivery {
-        (state.running_turn, state.is_cancelling, state.has_reported_loss) = (None, false, false);
+        (state.running_turn, state.has_reported_loss) = (None, false);
         // An editor may never answer a request that it does not know.
         for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
             let delivery = self.send(state, &message::withdrawal(request));
@@ -275,7 +274,7 @@ impl Session {
 
     /// Forwards a question of the agent to the editor. If the editor cannot show it, a message explains how to answer it.
     fn ask(self: &Arc<Self>, state: &mut State, conversation: ConversationId, asked: &Interrupt) -> Delivery {
-        if state.questions.contains_key(&asked.id) {
+        if state.questions.contains_key(&asked.id) || state.reported_questions.contains_key(&asked.id) {
             return Delivery::Delivered;
         }
         let method = match asked.kind {
@@ -288,7 +287,10 @@ impl Session {
                         "The agent asks: {question}\n\nThis editor cannot show the question. To answer it, run in a terminal: \
                          sessionctl answer {conversation}"
                     );
-                    return self.send_text_in(state, &text);
+                    let line = self.update_line(&message::text_chunk(&text));
+                    let delivery = self.send(state, &line);
+                    state.reported_questions.insert(asked.id.clone(), line);
+                    return delivery;
                 }
                 // The agent reports when the user is done at the URL, long after the answer.
                 state
@@ -316,6 +318,7 @@ impl Session {
 
     /// Notifies the editor that these questions no longer need an answer.
     fn withdraw_questions(&self, state: &mut State, matches: impl Fn(&InterruptId) -> bool) -> Delivery {
+        state.reported_questions.retain(|id, _| !matches(id));
         let withdrawn: Vec<(InterruptId, u64)> = state.questions.extract_if(|id, _| matches(id)).collect();
         let mut delivery = Delivery::Delivered;
         for (_, request) in withdrawn {

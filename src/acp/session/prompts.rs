@@ -49,9 +49,9 @@ impl Session {
     }
 
     /// The turns of the editor's prompts.
-    pub(in crate::acp) fn prompt_turns(&self) -> Vec<Option<TurnId>> {
+    pub(in crate::acp) fn prompt_turns(&self) -> Vec<TurnId> {
         let state = self.lock();
-        state.prompts.iter().map(|own| Some(own.turn().clone())).collect()
+        state.prompts.iter().map(|own| own.turn().clone()).collect()
     }
 
     /// From now on, the turn that this prompt continues counts as its own. The receiver gets the end of that turn, or is closed
@@ -76,26 +76,21 @@ impl Session {
     }
 
     /// Marks the editor's prompts as cancelled: the prompt of this turn, or all. Returns the turns to cancel, without those
-    /// already cancelled; for all, also the running turn (`None`), of any client. It comes first: once it has ended, a turn of
-    /// another client may begin. It has no id here, because its prompt is reported only when the agent has accepted it.
-    pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<Option<TurnId>> {
+    /// already cancelled; for all, also the running turn of another client, if the editor was shown it. A turn that is not
+    /// shown yet cannot be meant: the cancellation was sent before, for one that has ended.
+    pub(in crate::acp) fn cancel(&self, only: Option<&TurnId>) -> Vec<TurnId> {
         let mut state = self.lock();
-        let cancels_running = only.is_none() && !std::mem::replace(&mut state.is_cancelling, true);
-        let running = cancels_running.then_some(None);
+        let shown = state.running_turn.clone();
+        let of_others = shown.filter(|shown| only.is_none() && !state.is_own_turn(shown));
         let own = state.prompts.iter_mut().rev();
         let own = own.filter(|own| only.is_none_or(|only| *only == own.turn_id));
         let own = own.filter_map(|own| {
             let was_cancelled = std::mem::replace(&mut own.is_cancelled, true);
-            (!was_cancelled).then(|| Some(own.turn().clone()))
+            (!was_cancelled).then(|| own.turn().clone())
         });
-        let turns = running.into_iter().chain(own).collect();
+        let turns = own.chain(of_others).collect();
         self.prompts_cancelled.notify_waiters();
         turns
-    }
-
-    /// The running turn that was cancelled has ended.
-    pub(in crate::acp) fn cancel_ended(&self) {
-        self.lock().is_cancelling = false;
     }
 
     /// Waits until the prompt of this turn is cancelled.

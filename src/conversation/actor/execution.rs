@@ -386,10 +386,10 @@ impl Actor {
                 // The files of the session may be in two places until then.
                 let _finished = finishing.await;
             }
-            let (target, made) =
+            let (target, title, made) =
                 undo_target::prepare_undo(services, record, session, closed, progress).await?;
             let has_moved_files = made.files.is_some();
-            Ok((WorkResult::UndoTargetFound(target, has_moved_files), made))
+            Ok((WorkResult::UndoTargetFound(target, title, has_moved_files), made))
         }));
     }
 

@@ -151,7 +151,7 @@ impl<R> Model<R> {
     }
 
     /// Whether a client chose the title.
-    fn has_chosen_title(&self) -> bool {
+    pub(super) fn has_chosen_title(&self) -> bool {
         let title = &self.record.title;
         !title.is_empty() && self.record.reported.title.as_ref() != Some(title)
     }

@@ -225,6 +225,7 @@ impl<R> Model<R> {
     pub(super) fn undo_target_found(
         &mut self,
         effect: Option<UndoEffect>,
+        title: Option<String>,
         has_moved_files: bool,
         caller: Caller<R>,
         progress: Arc<Progress>,
@@ -239,7 +240,7 @@ impl<R> Model<R> {
                     },
                     false => OperationKind::Undo(progress),
                 };
-                self.restore_earlier_head(*earlier, caller, kind);
+                self.restore_earlier_head(*earlier, title, caller, kind);
             }
             Some(UndoEffect::Move { cwd }) => {
                 let destination = Destination::Folder(cwd);
@@ -263,8 +264,15 @@ impl<R> Model<R> {
         }
     }
 
-    /// Makes an earlier head the head again.
-    fn restore_earlier_head(&mut self, earlier: EarlierHead, caller: Caller<R>, kind: OperationKind) {
+    /// Makes an earlier head the head again. `title`: what its agent calls it, unless the conversation's title is not that of
+    /// the present head.
+    fn restore_earlier_head(
+        &mut self,
+        earlier: EarlierHead,
+        title: Option<String>,
+        caller: Caller<R>,
+        kind: OperationKind,
+    ) {
         let EarlierHead {
             link,
             left_by,
@@ -285,6 +293,10 @@ impl<R> Model<R> {
         let mut events = self.drop_abandoned_turns("undo");
         self.record.cwd = cwd;
         self.record.chain = chain;
+        if let Some(title) = title.filter(|_| !self.has_chosen_title()) {
+            self.record.title.clone_from(&title);
+            self.record.reported.title = Some(title);
+        }
         self.set_resting_state(RestingState::Idle);
         self.record.failure = None;
         self.record.restore_unfinished_head(self.now);

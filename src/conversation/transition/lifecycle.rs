@@ -238,8 +238,13 @@ impl<R> Model<R> {
                 let mut events = self.drop_questions("reset");
                 events.push(Event::Reset {});
                 self.session_info = SessionInfo::default();
+                // An option that is still asked for and that the agent once offered is forgotten if the agent no longer does.
+                let mut config = std::mem::take(&mut self.record.reported.config);
+                let wanted = self.record.settings.config.as_ref();
+                config.retain(|id, _| wanted.is_some_and(|wanted| wanted.contains_key(id)));
                 self.record.reported = ReportedSettings {
                     title: self.record.reported.title.take(),
+                    config,
                     ..ReportedSettings::default()
                 };
                 self.bump_revision();

@@ -242,7 +242,10 @@ impl<R> Model<R> {
                 }
                 if failure.kind == failure::FailureKind::AuthRequired && self.is_editing() {
                     // The edit had no effect, so there is nothing to undo.
-                    let error = ConversationError::AuthRequired(failure.message);
+                    let error = ConversationError::AuthRequired {
+                        message: failure.message,
+                        upstream: Some(raw),
+                    };
                     self.revert_edit(&error);
                     return;
                 }

@@ -436,7 +436,7 @@ fn lost_session_failure(error: &ConversationError, by_death: bool) -> Failure {
         false => "the agent did not know the session when it was sent the prompt",
     };
     let kind = match error {
-        ConversationError::AuthRequired(_) => FailureKind::AuthRequired,
+        ConversationError::AuthRequired { .. } => FailureKind::AuthRequired,
         ConversationError::AgentUnavailable(_) => FailureKind::AgentDied,
         ConversationError::ShuttingDown => FailureKind::DaemonRestarted,
         _ => FailureKind::Unknown,

@@ -121,7 +121,7 @@ impl World {
         let found = next_undo(&self.disk.lineage, self.model.record.chain.links());
         self.apply(Input::WorkDone {
             job,
-            found: Ok(WorkResult::UndoTargetFound(found, false)),
+            found: Ok(WorkResult::UndoTargetFound(found, None, false)),
         });
     }
 
@@ -135,7 +135,7 @@ impl World {
         }
         self.apply(Input::WorkDone {
             job,
-            found: Ok(WorkResult::UndoTargetFound(found, false)),
+            found: Ok(WorkResult::UndoTargetFound(found, None, false)),
         });
     }
 

@@ -147,7 +147,7 @@ pub(super) fn error_name(error: &ConversationError) -> &'static str {
         ConversationError::Deleted { .. } => "deleted",
         ConversationError::Busy(_) => "busy",
         ConversationError::InvalidParams { .. } => "invalidParams",
-        ConversationError::AuthRequired(_) => "authRequired",
+        ConversationError::AuthRequired { .. } => "authRequired",
         ConversationError::AgentUnavailable(_) => "agentUnavailable",
         ConversationError::AgentError { .. } => "agentError",
         ConversationError::NotResumable { .. } => "notResumable",
