@@ -482,7 +482,7 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 /// transcripts. Blocks.
 pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
     let found = services.transcript(&link.agent, &link.cwd, &link.upstream_id);
-    let Some((dialect, session)) = found.filter(|(dialect, _)| dialect.forks_borrow_files()) else {
+    let Some((dialect, session)) = found.filter(|(dialect, _)| dialect.abilities().forks_borrow_files) else {
         return;
     };
     let copy = |transcript: PathBuf| {
