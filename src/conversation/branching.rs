@@ -514,7 +514,8 @@ fn fork_error(entry: &AgentEntry, error: &OpenError) -> ConversationError {
 /// transcripts. Blocks.
 pub(super) fn copy_borrowed_files(services: &Services, link: &Link) {
     let transcripts = services.transcripts(&link.agent);
-    let Some(transcripts) = transcripts.filter(|of_agent| of_agent.dialect.forks_borrow_files()) else {
+    let Some(transcripts) = transcripts.filter(|of_agent| of_agent.dialect.abilities().forks_borrow_files)
+    else {
         return;
     };
     let id = &link.upstream_id;

@@ -26,7 +26,7 @@ use crate::chain::{Chain, NewLink};
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::locate::{own_folder, project_folder};
-use crate::transcript::moving::{self, MoveObserver, MoveStep, RunningMove, SharedRemainingForks, StepKind};
+use crate::transcript::moving::{self, MoveStep, RunningMove, SharedRemainingForks, StepKind};
 
 /// The owner of a move, as recorded in its intent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -155,17 +155,15 @@ pub(super) fn run_move(
     // Each file is read twice: to copy it and to compare the copy.
     progress.expect_bytes(steps.iter().map(|step| 2 * step.bytes).sum());
     let mut files = RunningMove::begin(&services.data_folder, &name, owner, steps).map_err(move_error)?;
-    let result = files.run(&mut MoveObserver {
-        on_bytes: &|bytes| progress.add_done_bytes_io(bytes),
-        on_placing: &mut |step, bytes| {
-            if step.kind == StepKind::Transcript {
-                // None of its turns is new.
-                services
-                    .old_bytes
-                    .note_length(&step.session.as_str().into(), bytes);
-            }
-        },
-    });
+    let mut on_placing = |step: &MoveStep, bytes| {
+        if step.kind == StepKind::Transcript {
+            // None of its turns is new.
+            services
+                .old_bytes
+                .note_length(&step.session.as_str().into(), bytes);
+        }
+    };
+    let result = files.run(&|bytes| progress.add_done_bytes_io(bytes), &mut on_placing);
     if let Err(error) = result {
         if !files.undo() {
             tracing::error!(

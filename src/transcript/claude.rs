@@ -44,7 +44,7 @@ mod walk;
 pub(in crate::transcript) use dialect::Claude;
 pub(in crate::transcript) use facts::{BLOCK, INDEX, MESSAGE, RecordFacts};
 pub use index::ClaudeIndex;
-pub use walk::{Join, NewerBranch, Selection};
+pub use walk::{NewerBranch, Selection};
 
 use super::transcript_list::Format;
 

@@ -24,12 +24,10 @@ use line::{LineKind, RolloutLine};
 use std::io::{self, BufRead};
 use std::path::Path;
 
-use memchr::memmem;
-
 use super::fields::Fields;
 use super::lines::line_text;
 use super::scan::{PrunedLines, Pruner, Scanned};
-use super::summary::{Ends, TranscriptSummary, title_of};
+use super::summary::{Ends, TranscriptSummary, read_end, title_of};
 use super::transcript_list::Format;
 
 /// The format that the configuration of an agent with such transcripts names.
@@ -115,38 +113,26 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
     let (mut is_known, mut has_picture) = (false, false);
     for line in ends.from_start() {
         let text = line_text(line);
-        let Some(record) = Fields::parse(&text) else {
+        let Some(line) = RolloutLine::parse(&text) else {
             continue;
         };
-        let Some(payload) = record.object("payload") else {
-            // The first versions wrote items without an envelope.
-            let line = RolloutLine::of(record);
-            if line.kind == LineKind::Item {
-                summary.title = prompt_of_item(&line.payload);
-                has_picture |= item::is_prompt(&line.payload);
-            }
-            if summary.title.is_some() {
-                break;
-            }
-            continue;
-        };
-        match record.text("type").as_deref() {
+        let payload = &line.payload;
+        match line.kind {
             // Older versions wrote the metadata of the forked session after the fork's own.
-            Some("session_meta") if !is_known => {
-                is_known = payload.str("id").is_some();
-                summary.cwd = payload.text("cwd");
-                let base = || payload.object("history_base")?.text("thread_id");
-                summary.forked_from = payload.text("forked_from_id").or_else(base);
+            LineKind::Meta if line.has_envelope && !is_known => {
+                let meta = line.meta();
+                is_known = meta.upstream_id.is_some();
+                summary.cwd = meta.cwd;
+                summary.forked_from = meta.forked_from;
                 let source = payload.object("source");
-                let has_agent = |source: Fields<'_>| source.raw("subagent").is_some();
-                summary.is_subagent = source.is_some_and(has_agent)
+                summary.is_subagent = source.is_some_and(|source| source.raw("subagent").is_some())
                     || payload.str("thread_source").as_deref() == Some("subagent");
             }
-            Some("response_item") => {
-                summary.title = prompt_of_item(&payload);
-                has_picture |= item::is_prompt(&payload);
+            LineKind::Item => {
+                summary.title = prompt_of_item(payload);
+                has_picture |= item::is_prompt(payload);
             }
-            Some("event_msg") => summary.title = prompt_of_event(&payload),
+            LineKind::Event => summary.title = prompt_of_event(payload),
             _ => {}
         }
         if summary.title.is_some() {
@@ -157,24 +143,7 @@ pub fn summary(ends: Ends<'_>) -> TranscriptSummary {
         // A prompt without words.
         summary.title.get_or_insert_with(|| "Image".to_owned());
     }
-    let renaming = memmem::Finder::new(NAMED);
-    let mut name = None;
-    for line in ends.from_end() {
-        let may_name = name.is_none() && renaming.find(line).is_some();
-        if summary.last_at.is_some() && !may_name {
-            continue;
-        }
-        let text = line_text(line);
-        let Some(record) = Fields::parse(&text) else {
-            continue;
-        };
-        summary.last_at = summary.last_at.or_else(|| record.text("timestamp"));
-        if may_name {
-            name = name_of(&record);
-        }
-    }
-    // An empty name removes the name.
-    summary.title = name.and_then(|name| title_of(&name)).or(summary.title);
+    read_end(&mut summary, ends, NAMED, name_of);
     summary
 }
 

@@ -24,22 +24,12 @@ pub(super) const FILES: &str = "files";
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
-    let folder = transcript.parent().unwrap_or(Path::new("."));
-    let id = session_of(transcript);
-    let removed = [
-        (
-            transcript.to_owned(),
-            fs::remove_file as fn(PathBuf) -> io::Result<()>,
-        ),
-        (unfinished_path(folder, id, COPY), fs::remove_file),
-        (unfinished_path(folder, id, FILES), fs::remove_dir_all),
-    ];
-    let own =
-        own_folder(transcript).map(|folder| (folder, fs::remove_dir_all as fn(PathBuf) -> io::Result<()>));
-    for (path, remove) in removed.into_iter().chain(own) {
-        none_if_absent(remove(path.clone())).map_err(TranscriptError::io("remove", &path))?;
+    let copy = unfinished_path(folder_of(transcript), session_of(transcript), COPY);
+    for file in [transcript, &copy] {
+        none_if_absent(fs::remove_file(file)).map_err(TranscriptError::io("remove", file))?;
     }
-    Ok(())
+    remove_unfinished_files(transcript)?;
+    own_folder(transcript).map_or(Ok(()), |own| remove_folder(&own))
 }
 
 /// Deletes the unfinished side files of this transcript after a kill.
@@ -47,12 +37,17 @@ pub fn remove_copy(transcript: &Path) -> Result<(), TranscriptError> {
 /// # Errors
 /// [`TranscriptError::Io`].
 pub fn remove_unfinished_files(transcript: &Path) -> Result<(), TranscriptError> {
-    let folder = transcript.parent().unwrap_or(Path::new("."));
-    let unfinished = unfinished_path(folder, session_of(transcript), FILES);
-    let removed = none_if_absent(fs::remove_dir_all(&unfinished));
-    removed
-        .map(drop)
-        .map_err(TranscriptError::io("remove", &unfinished))
+    let unfinished = unfinished_path(folder_of(transcript), session_of(transcript), FILES);
+    remove_folder(&unfinished)
+}
+
+fn remove_folder(folder: &Path) -> Result<(), TranscriptError> {
+    let removed = none_if_absent(fs::remove_dir_all(folder));
+    removed.map(drop).map_err(TranscriptError::io("remove", folder))
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().unwrap_or(Path::new("."))
 }
 
 /// Creates a file that only its owner may read, complete or not at all, and never over an existing one. `fill` writes
@@ -146,7 +141,7 @@ pub fn fill_temporary<T, E: From<TranscriptError>>(
 /// [`TranscriptError::AlreadyExists`] if the name is taken, [`TranscriptError::Io`] otherwise.
 pub fn rename_to_final(temporary: &Temporary, target: &Path) -> Result<(), TranscriptError> {
     rename_if_free(&temporary.0, target)?;
-    let folder = target.parent().unwrap_or(Path::new("."));
+    let folder = folder_of(target);
     durable::sync_folder(folder).map_err(|error| {
         // The caller may retry after this failure, and would find the name taken.
         if let Err(error) = fs::remove_file(target) {

@@ -56,7 +56,7 @@ impl<'a> AgentHome<'a> {
 }
 
 /// The operations that a format supports. Transcripts of every format can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// Whether transcripts can be copied under a new id, whole or up to any record. Other formats are only copied for a repair.
     pub can_copy: bool,
@@ -65,6 +65,8 @@ pub struct Abilities {
     /// Whether the agent looks for a session in the folder that the session runs in, so that moving the session moves its
     /// files.
     pub finds_by_folder: bool,
+    /// Whether a fork that the agent makes refers to files in the folder of the session from which it was forked.
+    pub forks_borrow_files: bool,
     /// Whether a transcript may continue transcripts of other sessions by reference.
     pub continues_by_reference: bool,
     /// Whether the agent resumes a session only in the folder that its transcript names. This version cannot change that
@@ -361,11 +363,6 @@ pub trait Dialect: Debug + Sync {
         Err(TranscriptError::io("copy", source)(why))
     }
 
-    /// Whether a fork that the agent makes refers to files in the folder of the session from which it was forked.
-    fn forks_borrow_files(&self) -> bool {
-        false
-    }
-
     /// Whether a repaired copy no longer has a finding of this kind.
     fn can_fix(&self, kind: FindingKind) -> bool;
 
@@ -440,10 +437,7 @@ pub trait Dialect: Debug + Sync {
     /// # Errors
     /// [`TranscriptError::NotFound`] if the transcript is already there, [`TranscriptError::AlreadyExists`] if another file is.
     fn move_to_expected_path(&self, root: &Path, id: &str) -> Result<PathBuf, TranscriptError> {
-        Err(TranscriptError::NotFound {
-            upstream_id: id.to_owned(),
-            root: root.to_owned(),
-        })
+        Err(TranscriptError::not_found(root, id))
     }
 
     /// Returns the agent's own id of a message in the turn that ends at a position. The agent's fork command takes it
@@ -498,10 +492,7 @@ pub(super) fn open_first(
     place: &CheckpointRef,
     open: impl Fn(&Path) -> Result<BoxedTranscript, TranscriptError>,
 ) -> Result<BoxedTranscript, TranscriptError> {
-    let mut failure = TranscriptError::NotFound {
-        upstream_id: place.upstream_id.clone(),
-        root: root.to_owned(),
-    };
+    let mut failure = TranscriptError::not_found(root, &place.upstream_id);
     for path in found {
         match open(&path) {
             Err(error) if error.is_absence() => {}

@@ -126,6 +126,14 @@ impl TranscriptError {
         }
     }
 
+    /// The error for a session without a transcript below an agent's folder.
+    pub(super) fn not_found(root: &Path, upstream_id: &str) -> Self {
+        Self::NotFound {
+            upstream_id: upstream_id.to_owned(),
+            root: root.to_owned(),
+        }
+    }
+
     /// Wraps an I/O error with the action and the path; for use in `map_err`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -216,15 +216,6 @@ impl<'de> Deserialize<'de> for TextBytes {
     }
 }
 
-/// Decodes the name of a member as leniently as [`lenient_text`]: half a surrogate pair in a name is no reason to lose the
-/// record either.
-fn lenient_name(json: &str) -> Option<Cow<'_, str>> {
-    match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        Some(name) if !name.contains('\\') => Some(Cow::Borrowed(name)),
-        _ => lenient_text(json).map(Cow::Owned),
-    }
-}
-
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct MembersVisitor;
@@ -239,7 +230,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                     if members.len() == INNER_LIMIT {
                         return Err(A::Error::custom("too many members"));
                     }
-                    let name = lenient_name(name.get());
+                    // Half a surrogate pair in a name is no reason to lose the record.
+                    let name = Json::from(name).text();
                     let name = name.ok_or_else(|| A::Error::custom("a name is not a string"))?;
                     members.push((name, Json::from(map.next_value::<&RawValue>()?)));
                 }

@@ -33,7 +33,8 @@ static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 pub struct FileVersion {
     device: u64,
     inode: u64,
-    pub(super) bytes: u64,
+    /// The size, in bytes.
+    pub bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
@@ -55,12 +56,6 @@ impl FileVersion {
     #[must_use]
     pub fn device_and_inode(&self) -> (u64, u64) {
         (self.device, self.inode)
-    }
-
-    /// The size, in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// When the file was last written.

@@ -2,7 +2,6 @@
 //!
 //! This module bounds the size of the caches. Blocks. It does not know conversations or callers.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
@@ -12,6 +11,7 @@ use super::TranscriptError;
 use super::claude::ClaudeIndex;
 use super::claude::history::{ClaudeHistory, OpenClaudeTranscript};
 use super::codex::rollouts::RolloutCache;
+use super::copy::session_of;
 use super::dialect::{TranscriptState, TurnEnd};
 pub use super::file_read::FileVersion;
 use super::file_read::{line_after, read_range};
@@ -72,8 +72,7 @@ impl IndexCache {
         path: &Path,
         until: Option<&str>,
     ) -> Result<OpenClaudeTranscript<BufReader<File>>, TranscriptError> {
-        self.with_index(path, |indexed, file| {
-            let reader = BufReader::with_capacity(READ_BYTES, file);
+        self.with_index(path, |indexed, reader| {
             Ok(OpenClaudeTranscript::new(
                 path,
                 reader,
@@ -87,9 +86,8 @@ impl IndexCache {
     /// # Errors
     /// As [`IndexCache::index`].
     pub fn origin(&self, path: &Path) -> Result<Origin, TranscriptError> {
-        self.with_index(path, |indexed, file| {
-            let reader = BufReader::with_capacity(READ_BYTES, file);
-            Origin::of(&indexed.index, own_id(path), reader).map_err(TranscriptError::io("read", path))
+        self.with_index(path, |indexed, reader| {
+            Origin::of(&indexed.index, session_of(path), reader).map_err(TranscriptError::io("read", path))
         })
     }
 
@@ -98,14 +96,13 @@ impl IndexCache {
     /// # Errors
     /// As [`IndexCache::index`].
     pub fn state(&self, path: &Path) -> Result<TranscriptState, TranscriptError> {
-        self.with_index(path, |indexed, file| {
-            let reader = BufReader::with_capacity(READ_BYTES, file);
+        self.with_index(path, |indexed, reader| {
             let turn_end = indexed.index.live_turn_end(reader);
             let turn_end = turn_end.map_err(TranscriptError::io("read", path))?;
             Ok(TranscriptState {
                 turn_end,
                 is_answered: turn_end == TurnEnd::Ended,
-                prompts: Some(indexed.index.prompts()),
+                prompts: Some(indexed.index.prompts),
                 bytes: indexed.index.extent().bytes,
             })
         })
@@ -129,9 +126,12 @@ impl IndexCache {
     fn with_index<T>(
         &self,
         path: &Path,
-        look: impl FnOnce(&mut CachedIndex<ClaudeHistory>, File) -> Result<T, TranscriptError>,
+        look: impl FnOnce(&mut CachedIndex<ClaudeHistory>, BufReader<File>) -> Result<T, TranscriptError>,
     ) -> Result<T, TranscriptError> {
-        self.claude.update(path, |file, end| self.read(file, end), look)
+        let read = |file: &File, end| self.read(file, end);
+        self.claude.update(path, read, |indexed, file| {
+            look(indexed, BufReader::with_capacity(READ_BYTES, file))
+        })
     }
 
     fn read(&self, file: &File, end: u64) -> io::Result<ClaudeIndex> {
@@ -146,11 +146,6 @@ impl IndexCache {
             }
         }
     }
-}
-
-/// The session of this transcript, from the file name.
-fn own_id(path: &Path) -> &str {
-    path.file_stem().and_then(OsStr::to_str).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -21,7 +21,17 @@ const BRANCH_LIMIT: usize = 4;
 const ENTRY_BYTES: usize = 1024;
 
 /// The positions of a transcript's records, on all branches.
-pub(super) trait GrowingIndex: Clone + Debug {
+pub(super) trait GrowingIndex: Clone + Debug + Default {
+    /// Reads this many bytes from the start of a file.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn read_file(file: &File, end: u64) -> io::Result<Self> {
+        let mut index = Self::default();
+        index.extend(read_range(file, 0, end))?;
+        Ok(index)
+    }
+
     /// How much of the transcript was read.
     fn extent(&self) -> ReadExtent;
 

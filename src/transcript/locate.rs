@@ -81,7 +81,8 @@ pub fn locate(root: &Path, upstream_id: &str, cwd: Option<&Path>) -> Result<Vec<
 /// As [`locate`].
 pub(super) fn in_projects(root: &Path, name: &str) -> Result<Vec<PathBuf>, TranscriptError> {
     let (mut paths, mut failure) = (Vec::new(), None);
-    for folder in project_folders(root)? {
+    let projects = root.join("projects");
+    for folder in entries(&projects).map_err(TranscriptError::io("read the folder", &projects))? {
         let path = folder.join(name);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => paths.push(path),
@@ -105,15 +106,6 @@ pub(super) fn in_projects(root: &Path, name: &str) -> Result<Vec<PathBuf>, Trans
 pub fn own_folder(root: &Path, cwd: &Path) -> PathBuf {
     let resolved = fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned());
     root.join("projects").join(project_folder(&resolved))
-}
-
-/// The folders below `root/projects`. Empty if there is no such folder yet.
-///
-/// # Errors
-/// [`TranscriptError::Io`] if it exists and cannot be read.
-fn project_folders(root: &Path) -> Result<Vec<PathBuf>, TranscriptError> {
-    let projects = root.join("projects");
-    entries(&projects).map_err(TranscriptError::io("read the folder", &projects))
 }
 
 fn base36(mut value: u32) -> String {

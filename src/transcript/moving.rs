@@ -28,7 +28,7 @@ use super::relocate::{RESULTS, Relocation};
 use super::{TranscriptError, claude, parts, transcript_list};
 use crate::files::{file_contains, none_if_absent, open_file, refuse_links_below};
 
-pub use execution::{MoveObserver, RunningMove};
+pub use execution::RunningMove;
 pub use journal::{settle, undo_unrecorded};
 pub use remaining_forks::{RemainingForks, SharedRemainingForks};
 
@@ -276,6 +276,6 @@ pub fn check_targets_free(steps: &[MoveStep]) -> Result<(), TranscriptError> {
     Ok(())
 }
 
-fn is_same_file(left: &Metadata, right: &Metadata) -> bool {
+pub(super) fn is_same_file(left: &Metadata, right: &Metadata) -> bool {
     (left.dev(), left.ino()) == (right.dev(), right.ino())
 }

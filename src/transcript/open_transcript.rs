@@ -116,7 +116,9 @@ pub trait OpenTranscript: fmt::Debug + Send {
 
     /// Returns how many prompts it contains, abandoned branches included, if they can be distinguished from other
     /// records.
-    fn prompts(&self) -> Option<u64>;
+    fn prompts(&self) -> Option<u64> {
+        None
+    }
 
     /// Returns the largest number of turns that may be recorded in it, if its agent does not record every turn. It is
     /// then unknown whether more turns ran.

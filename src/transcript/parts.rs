@@ -139,6 +139,13 @@ pub struct SessionFiles {
     pub left_out: Vec<String>,
 }
 
+impl SessionFiles {
+    /// Notes why a file or folder is not included.
+    fn leave(&mut self, path: &Path, why: &str) {
+        self.left_out.push(format!("{} {why}", path.display()));
+    }
+}
+
 /// The folder of a session's own files, next to its transcript. A session called `memory` has none: the folder of that
 /// name belongs to the project.
 pub(super) fn own_folder(transcript: &Path) -> Option<PathBuf> {
@@ -160,16 +167,11 @@ pub fn parts(transcript: &Path) -> Result<SessionFiles, TranscriptError> {
     let Some(own_folder_path) = own_folder(transcript) else {
         return Ok(parts);
     };
-    let mut leave = |why: &str| {
-        parts
-            .left_out
-            .push(format!("{} {why}", own_folder_path.display()));
-    };
     match own_folder_path.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => add_files_below(&own_folder_path, &id, DEPTH_LIMIT, &mut parts),
-        Ok(_) => leave("is not a folder (links are not followed)"),
+        Ok(_) => parts.leave(&own_folder_path, "is not a folder (links are not followed)"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => leave(&format!("cannot be looked at ({error})")),
+        Err(error) => parts.leave(&own_folder_path, &format!("cannot be looked at ({error})")),
     }
     parts.files[1..].sort_by(|left, right| left.name.cmp(&right.name));
     Ok(parts)
@@ -190,27 +192,20 @@ pub(super) fn folder_parts(project: &Path, name: &str) -> SessionFiles {
 fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut SessionFiles) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) => {
-            parts
-                .left_out
-                .push(format!("{} cannot be read ({error})", folder.display()));
-            return;
-        }
+        Err(error) => return parts.leave(folder, &format!("cannot be read ({error})")),
     };
     for entry in entries {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                let why = format!("{} cannot be read to its end ({error})", folder.display());
-                parts.left_out.push(why);
+                parts.leave(folder, &format!("cannot be read to its end ({error})"));
                 continue;
             }
         };
         let path = entry.path();
-        let mut leave = |why: &str| parts.left_out.push(format!("{} {why}", path.display()));
         let file_name = entry.file_name();
         let Some(file_name) = file_name.to_str() else {
-            leave("has a name that is not UTF-8");
+            parts.leave(&path, "has a name that is not UTF-8");
             continue;
         };
         let name = format!("{name}/{file_name}");
@@ -218,24 +213,24 @@ fn add_files_below(folder: &Path, name: &str, depth: usize, parts: &mut SessionF
         let kind = match entry.file_type() {
             Ok(kind) => kind,
             Err(error) => {
-                leave(&format!("cannot be looked at ({error})"));
+                parts.leave(&path, &format!("cannot be looked at ({error})"));
                 continue;
             }
         };
         if kind.is_dir() {
             match depth.checked_sub(1) {
                 Some(depth) => add_files_below(&path, &name, depth, parts),
-                None => leave("is in too many nested folders"),
+                None => parts.leave(&path, "is in too many nested folders"),
             }
         } else if !kind.is_file() {
-            leave("is not a regular file");
+            parts.leave(&path, "is not a regular file");
         } else if parts.files.len() > FILE_LIMIT {
-            leave("is one file too many");
+            parts.leave(&path, "is one file too many");
             return;
         } else {
             match size(&path) {
                 Ok(bytes) => parts.files.push(SessionFile::plain(&path, name, bytes)),
-                Err(error) => leave(&format!("cannot be read ({error})")),
+                Err(error) => parts.leave(&path, &format!("cannot be read ({error})")),
             }
         }
     }

@@ -20,7 +20,7 @@ use super::TranscriptError;
 use super::fields::Fields;
 use super::lines::line_text;
 use super::locate::{folder_character, in_projects};
-use super::summary::{Ends, TranscriptSummary, title_of};
+use super::summary::{Ends, TranscriptSummary, read_end, title_of};
 use super::transcript_list::Format;
 pub(super) use dialect::Qwen;
 pub use history::OpenQwenTranscript;
@@ -83,19 +83,6 @@ fn summary(ends: Ends<'_>) -> TranscriptSummary {
             break;
         }
     }
-    let mut given = None;
-    for line in ends.from_end() {
-        let may_name = given.is_none() && memchr::memmem::find(line, b"custom_title").is_some();
-        if summary.last_at.is_some() && !may_name {
-            continue;
-        }
-        let text = line_text(line);
-        let Some(fields) = Fields::parse(&text) else {
-            continue;
-        };
-        summary.last_at = summary.last_at.or_else(|| fields.text("timestamp"));
-        given = given.or_else(|| record::given_title(&fields));
-    }
-    summary.title = given.and_then(|title| title_of(&title)).or(summary.title);
+    read_end(&mut summary, ends, b"custom_title", record::given_title);
     summary
 }

@@ -21,7 +21,7 @@ pub(super) use filter::{BEGINNING_BYTES, ID_LIMIT_BYTES};
 pub(super) use lines::{LinePosition, PrunedLine, PrunedLines};
 use strict::StringValidator;
 pub(crate) use strings::special;
-use strings::{StringEnd, plain_length_with_escapes, trim_cut};
+use strings::{plain_length_with_escapes, trim_cut};
 
 /// The maximum number of elements of an array that are copied.
 pub(super) use super::fields::INNER_LIMIT as ELEMENTS_LIMIT;
@@ -109,8 +109,6 @@ pub(crate) struct Pruner {
     value: Option<&'static Filter>,
     room_bytes: usize,
     is_cut: bool,
-    /// The end of a string that had no room.
-    end: StringEnd,
     /// Where its copy begins in the pruned record.
     start: usize,
     /// Whether the current string is a member's name. `name` is the part of it from earlier pieces.
@@ -183,7 +181,6 @@ impl Pruner {
             value: None,
             room_bytes: 0,
             is_cut: false,
-            end: StringEnd::default(),
             start: 0,
             is_name: false,
             name: Vec::new(),
@@ -447,7 +444,6 @@ impl Pruner {
                     self.record.push(b'"');
                     self.room_bytes = value.text_bytes;
                 }
-                self.end.begin(value.map_or(0, |value| value.end_bytes));
                 State::String
             }
             b'{' | b'[' => self.open(value, byte),
@@ -561,13 +557,10 @@ impl Pruner {
         if self.is_name {
             return self.hold_name(bytes);
         }
-        let (copied, rest) = bytes.split_at_checked(self.room_bytes).unwrap_or((bytes, &[]));
+        let copied = bytes.get(..self.room_bytes).unwrap_or(bytes);
         self.room_bytes -= copied.len();
         self.record.extend_from_slice(copied);
-        if !rest.is_empty() {
-            self.is_cut = true;
-            self.end.push(rest);
-        }
+        self.is_cut |= copied.len() < bytes.len();
     }
 
     /// Copies the beginning of an escape if the whole escape has room.
@@ -587,13 +580,7 @@ impl Pruner {
             self.record.truncate(self.start);
             self.record.extend_from_slice(b"null");
         } else {
-            match self.end.whole() {
-                Some(rest) => self.record.extend_from_slice(rest),
-                None => {
-                    trim_cut(&mut self.record, self.start + 1);
-                    self.record.extend_from_slice(self.end.plain());
-                }
-            }
+            trim_cut(&mut self.record, self.start + 1);
             self.record.push(b'"');
         }
         self.end_span(self.spans.len() - 1, self.start);

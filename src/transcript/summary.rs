@@ -3,6 +3,9 @@
 //! This module defines what a title is, and how much of a file is read for it. Each format reads the ends in its own
 //! `summary`. Pure.
 
+use super::fields::Fields;
+use super::lines::line_text;
+
 /// How much of each end of a file is read, in bytes. In ordinary transcripts this contains the first prompt and a
 /// record with a time.
 pub const END_BYTES: usize = 64 * 1024;
@@ -65,6 +68,35 @@ fn backwards(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         Some(&bytes[newline + 1..])
     })
     .filter(|line| !line.is_empty())
+}
+
+/// Reads what the end of a file adds to its summary, in formats in which all records have a `timestamp`: the time of the last
+/// record, and the last title that was given, in a record that contains `marker`.
+pub(super) fn read_end(
+    summary: &mut TranscriptSummary,
+    ends: Ends<'_>,
+    marker: &[u8],
+    given_title: impl Fn(&Fields<'_>) -> Option<String>,
+) {
+    let marker = memchr::memmem::Finder::new(marker);
+    let mut given = None;
+    for line in ends.from_end() {
+        let may_name = given.is_none() && marker.find(line).is_some();
+        if summary.last_at.is_some() && !may_name {
+            continue;
+        }
+        let text = line_text(line);
+        let Some(record) = Fields::parse(&text) else {
+            continue;
+        };
+        summary.last_at = summary.last_at.take().or_else(|| record.text("timestamp"));
+        if may_name {
+            given = given_title(&record);
+        }
+    }
+    // An empty title removes the title that was given.
+    let given = given.and_then(|given| title_of(&given));
+    summary.title = given.or(summary.title.take());
 }
 
 /// The first line of a text that is not blank, shortened to [`TITLE_CHARS`].

@@ -100,13 +100,6 @@ pub struct ListedTranscript {
     pub identity: FileVersion,
 }
 
-impl ListedTranscript {
-    /// The sort key: newest first, and by path if the times are equal.
-    fn sort_key(&self) -> (Reverse<Timestamp>, &Path) {
-        (Reverse(self.updated_at), &self.path)
-    }
-}
-
 /// A position in the order of all transcripts: newest first, and by path if the times are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListPosition(Reverse<Timestamp>, Arc<Path>);
@@ -233,7 +226,7 @@ impl TranscriptList {
                 }
             }
         }
-        entries.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
+        entries.sort_by_cached_key(|entry| ListPosition::of(entry));
         *self = Self {
             entries,
             unreadable,

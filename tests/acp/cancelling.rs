@@ -138,7 +138,7 @@ fn a_cancel_ends_a_turn_of_another_editor_of_which_only_the_prompt_was_shown() {
     let _daemon = home.start();
     let (mut one, mut other, session) = shared(&home);
     one.prompt(&session, "first").result();
-    // The agent sends no update in this turn, so the other editor does not know of it.
+    // The agent sends no update in this turn, so the other editor sees only the prompt.
     let silent = one.begin_prompt(&session, "[[hang]]");
     other.until_said("[[hang]]");
     other.cancel(&session);

@@ -78,8 +78,7 @@ pub(super) fn named_files(reader: impl BufRead) -> io::Result<(BTreeSet<SideFile
     let (mut named, mut has_more) = (BTreeSet::new(), false);
     while let Some(line) = lines.next_line()? {
         if let Scanned::Record(pruned) = line.content {
-            let fields = pruned.fields();
-            named.extend(MessageFacts::of(&Record { fields }).files);
+            named.extend(MessageFacts::of(&Record::of(&pruned)).files);
             has_more |= pruned.has_more;
         }
     }
@@ -133,9 +132,7 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     }
 
     fn record(&mut self, position: LinePosition, pruned: &PrunedRecord<'_>) {
-        let record = Record {
-            fields: pruned.fields(),
-        };
+        let record = Record::of(pruned);
         let facts = RecordFacts::of(&record);
         let Some(chain) = &facts.chain else {
             return self.index.push(position.offset, facts);
@@ -243,8 +240,8 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
     }
 
     /// Adds the findings that depend on which records a resume follows.
-    fn report_resume_effects(&mut self, selection: &Selection) {
-        if let Some(newer) = selection.newer_branch {
+    fn report_resume_effects(&mut self, branch: &Selection) {
+        if let Some(newer) = branch.newer_branch {
             let messages = match newer.messages {
                 1 => "1 message".to_owned(),
                 count => format!("{count} messages"),
@@ -253,66 +250,67 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
                 "a newer branch ends here, and a resume leaves out {messages} of it, although they are undamaged: it \
                  continues from the place that the agent recorded last in the file"
             );
-            self.findings
-                .add(self.line_of(newer.offset), FindingKind::NewerBranch, detail);
+            self.add_at(newer.offset, FindingKind::NewerBranch, detail);
         }
+        self.report_broken_parents(branch);
+        self.report_unmatched_calls(branch);
+    }
+
+    fn report_broken_parents(&mut self, branch: &Selection) {
+        let first = branch.offsets[0];
         let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
-        let excluded_offset = selection.excluded_offset.unwrap_or(0);
-        let mut joined = 0;
+        let begins_broken = missing.iter().any(|(offset, _)| *offset == first);
+        // How many of those that the branch counts are told.
+        let mut told = usize::from(begins_broken);
         for (offset, parent) in &missing {
-            let effect = if selection.excluded_offset == Some(*offset) {
-                joined += 1;
-                LEFT_OUT
-            } else if !selection.contains(*offset)
-                && (selection.leaf_offset..excluded_offset).contains(offset)
-            {
-                "a resume does not reach it, because it leaves out the newest messages of the file"
-            } else if !selection.contains(*offset) {
-                "it is on a branch that a resume does not follow, so nothing is lost"
-            } else if selection.offsets.first() == Some(offset) {
-                "there is no record before it that a resume could continue from, so the history begins here"
-            } else {
-                joined += 1;
-                "a resume joins it to the previous record in the file, so only the records between them are lost"
-            };
+            let (effect, is_passed) = effect_of_missing_parent(branch, *offset);
+            told += usize::from(is_passed);
             let detail = format!("its parent {} is missing: {effect}", quoted(parent));
-            self.findings
-                .add(self.line_of(*offset), FindingKind::BrokenParent, detail);
+            self.add_at(*offset, FindingKind::BrokenParent, detail);
         }
-        if let Some(first) = selection.offsets.first() {
-            let begins_broken = missing.iter().any(|(offset, _)| offset == first);
-            if selection.missing_parents > joined + usize::from(begins_broken) {
-                let (offset, effect) = match selection.excluded_offset {
-                    Some(excluded_offset) => (excluded_offset, LEFT_OUT),
-                    None => (
-                        *first,
-                        "the history begins within it, and everything before it is lost",
-                    ),
-                };
-                let detail = format!("the parents form a ring: {effect}");
-                self.findings
-                    .add(self.line_of(offset), FindingKind::BrokenParent, detail);
-            } else if !begins_broken && !selection.cut_by_compaction {
-                self.report_lost_beginning(*first);
-            }
+        if branch.missing_parents > told {
+            let (offset, effect) = match branch.excluded_offset {
+                Some(excluded_offset) => (excluded_offset, LEFT_OUT),
+                None => (
+                    first,
+                    "the history begins within it, and everything before it is lost",
+                ),
+            };
+            let detail = format!("the parents form a ring: {effect}");
+            self.add_at(offset, FindingKind::BrokenParent, detail);
+            return;
         }
-        let (calls, unasked) = self.calls.take().unwrap_or_default().unmatched();
+        let prompts = self.index.prompts_before(first);
+        if !begins_broken && !branch.cut_by_compaction && prompts > 0 {
+            let detail = format!(
+                "it has no parent, so the history begins here: a resume leaves out everything before it ({prompts} {})",
+                if prompts == 1 { "prompt" } else { "prompts" }
+            );
+            self.add_at(first, FindingKind::CutOff, detail);
+        }
+    }
+
+    fn report_unmatched_calls(&mut self, branch: &Selection) {
+        const OTHER_BRANCH: &str = "it is on a branch that a resume does not follow";
+        let (calls, results) = self.calls.take().unwrap_or_default().unmatched();
         for (position, tool) in calls {
-            let effect = if selection.contains(position.offset) {
-                "a resume works: at the end of the history the agent adds that the call was interrupted, elsewhere it \
-                 may leave out the call"
-            } else {
-                "it is on a branch that a resume does not follow"
+            let effect = match branch.contains(position.offset) {
+                true => {
+                    "a resume works: at the end of the history the agent adds that the call was interrupted, elsewhere it \
+                     may leave out the call"
+                }
+                false => OTHER_BRANCH,
             };
             let detail = format!("the tool {tool} was called and has no result: {effect}");
             self.findings
                 .add(position.number, FindingKind::ToolUseWithoutResult, detail);
         }
-        for position in unasked {
-            let effect = if selection.contains(position.offset) {
-                "a resume leaves it out, and the model gets \"(no content)\" if the message has nothing else"
-            } else {
-                "it is on a branch that a resume does not follow"
+        for position in results {
+            let effect = match branch.contains(position.offset) {
+                true => {
+                    "a resume leaves it out, and the model gets \"(no content)\" if the message has nothing else"
+                }
+                false => OTHER_BRANCH,
             };
             let detail = format!("the result of a tool without an earlier call of that tool: {effect}");
             self.findings
@@ -320,22 +318,40 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         }
     }
 
-    fn report_lost_beginning(&mut self, first: u64) {
-        let prompts = self.index.prompts_before(first);
-        if prompts == 0 {
-            return;
-        }
-        let detail = format!(
-            "it has no parent, so the history begins here: a resume leaves out everything before it ({prompts} {})",
-            if prompts == 1 { "prompt" } else { "prompts" }
-        );
-        self.findings
-            .add(self.line_of(first), FindingKind::CutOff, detail);
-    }
-
-    fn line_of(&self, offset: u64) -> u64 {
+    /// Adds a finding about the record that begins at `offset`.
+    fn add_at(&mut self, offset: u64, kind: FindingKind, detail: String) {
         let place = self.chain.binary_search_by_key(&offset, |(offset, _)| *offset);
-        place.map_or(0, |place| self.chain[place].1)
+        let line = place.map_or(0, |place| self.chain[place].1);
+        self.findings.add(line, kind, detail);
+    }
+}
+
+/// What a resume does about a record whose parent is missing, and whether the branch counts that parent as missing within it, or
+/// within the branch that is left out.
+fn effect_of_missing_parent(branch: &Selection, offset: u64) -> (&'static str, bool) {
+    let left_out = branch.leaf_offset..branch.excluded_offset.unwrap_or(0);
+    if branch.excluded_offset == Some(offset) {
+        (LEFT_OUT, true)
+    } else if branch.offsets[0] == offset {
+        (
+            "there is no record before it that a resume could continue from, so the history begins here",
+            false,
+        )
+    } else if branch.contains(offset) {
+        (
+            "a resume joins it to the previous record in the file, so only the records between them are lost",
+            true,
+        )
+    } else if left_out.contains(&offset) {
+        (
+            "a resume does not reach it, because it leaves out the newest messages of the file",
+            false,
+        )
+    } else {
+        (
+            "it is on a branch that a resume does not follow, so nothing is lost",
+            false,
+        )
     }
 }
 

@@ -3,19 +3,15 @@
 //! An exact copy includes the side files of its source. Its records differ only in the token with the old id, and in the paths
 //! of tool results, which lead to the copy's own files. The source is only read. Blocks; does not know why a copy is made.
 
-use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::io::{self, BufRead, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::side_files::SideFiles;
-use crate::files::open_with_metadata;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::{COPY, create_in, make_folder, session_of};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
-use crate::transcript::meter::Metered;
+use crate::transcript::reading;
 use crate::transcript::rewrite::{EditableRecord, Edits, Rewriter, Verdict, json_string};
-
-/// The size of the buffer, in bytes.
-const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Copies a whole transcript into `folder`, which is created if it is missing, with its side files and the files of other
 /// sessions that its records name. A torn last line is left out.
@@ -79,9 +75,7 @@ pub(super) fn write_with_files<'a>(
 /// # Errors
 /// [`TranscriptError::Io`].
 pub(crate) fn open_lines(source: &Path) -> Result<Rewriter<impl BufRead + Seek + use<>>, TranscriptError> {
-    let (file, metadata) = open_with_metadata(source).map_err(TranscriptError::io("open", source))?;
-    let reader = BufReader::with_capacity(BUFFER_BYTES, Metered::new(file, metadata.len()));
-    Ok(Rewriter::new(reader, LINE_LIMIT_BYTES))
+    Ok(Rewriter::new(reading::open(source)?, LINE_LIMIT_BYTES))
 }
 
 /// The error for a source that changed after it was indexed.

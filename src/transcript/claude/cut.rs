@@ -17,7 +17,6 @@ mod members;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, Seek, Write};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -109,7 +108,7 @@ fn cut_lines<R: BufRead + Seek>(
             branch: &branch,
             old_id,
             new_id,
-            new_uuids: NewUuids::default(),
+            last_uuids: Default::default(),
             forked_from_prefix: format!(r#"{{"sessionId":{},"messageUuid":"#, json_string(old_id)),
             files,
         };
@@ -139,42 +138,13 @@ pub fn copy_borrowed_files(transcript: &Path) -> Result<(), TranscriptError> {
     brought.map_err(TranscriptError::io("bring the files beside", transcript))
 }
 
-/// The new uuids of one cut: each is computed from the old one and the new session's id, so no table of them is stored.
-#[derive(Debug, Default)]
-struct NewUuids {
-    /// The last old and new uuid: usually a record's uuid, which is then looked up again as its child's parent.
-    last_mapping: (String, String),
-}
-
-impl NewUuids {
-    fn new_uuid(&mut self, old: &str, new_id: &str) -> &str {
-        if self.last_mapping.0 != old {
-            let uuid = Uuid::try_parse(old);
-            let half = |half: u8| {
-                let mut hasher = DefaultHasher::new();
-                // Nobody can predict the new id, so nobody can choose two old uuids that get the same new one.
-                (half, new_id).hash(&mut hasher);
-                match &uuid {
-                    // The spelling does not matter.
-                    Ok(uuid) => uuid.hash(&mut hasher),
-                    Err(_) => old.hash(&mut hasher),
-                }
-                hasher.finish()
-            };
-            let bytes = (u128::from(half(0)) << 64 | u128::from(half(1))).to_be_bytes();
-            let new = Builder::from_random_bytes(bytes).into_uuid().to_string();
-            self.last_mapping = (old.to_owned(), new);
-        }
-        &self.last_mapping.1
-    }
-}
-
 struct Cutter<'a, 'b> {
     index: &'a ClaudeIndex,
     branch: &'a Selection,
     old_id: &'a str,
     new_id: &'a str,
-    new_uuids: NewUuids,
+    /// The last old and new uuid: usually a record's uuid, which is then looked up again as its child's parent.
+    last_uuids: (String, String),
     /// The beginning of the value that names a record's original, up to the original's uuid.
     forked_from_prefix: String,
     files: &'b mut SideFiles<'a>,
@@ -297,18 +267,38 @@ impl Cutter<'_, '_> {
         Ok(())
     }
 
+    /// The new uuid of a record. It is computed from the old one and the new session's id, so no table of them is stored.
+    fn new_uuid(&mut self, old: &str) -> &str {
+        if self.last_uuids.0 != old {
+            let uuid = Uuid::try_parse(old);
+            let half = |half: u8| {
+                let mut hasher = DefaultHasher::new();
+                // Nobody can predict the new id, so nobody can choose two old uuids that get the same new one.
+                (half, self.new_id).hash(&mut hasher);
+                match &uuid {
+                    // The spelling does not matter.
+                    Ok(uuid) => uuid.hash(&mut hasher),
+                    Err(_) => old.hash(&mut hasher),
+                }
+                hasher.finish()
+            };
+            let bytes = (u128::from(half(0)) << 64 | u128::from(half(1))).to_be_bytes();
+            let new = Builder::from_random_bytes(bytes).into_uuid().to_string();
+            self.last_uuids = (old.to_owned(), new);
+        }
+        &self.last_uuids.1
+    }
+
     /// The new uuid of a record, as a JSON string.
     fn new_token(&mut self, old: &str) -> String {
-        format!("\"{}\"", self.new_uuids.new_uuid(old, self.new_id))
+        format!("\"{}\"", self.new_uuid(old))
     }
 
     /// The new parent of a record, if it changes.
     fn parent(&mut self, named: Option<&str>, offset: u64) -> Option<String> {
-        match self.branch.join_at(offset) {
-            Some(join) => Some(match &join.parent {
-                Some(parent) => self.new_token(parent),
-                None => "null".to_owned(),
-            }),
+        match self.branch.joins.get(&offset) {
+            Some(Some(parent)) => Some(self.new_token(parent)),
+            Some(None) => Some("null".to_owned()),
             None => named.map(|parent| self.new_token(parent)),
         }
     }
@@ -336,7 +326,7 @@ impl Cutter<'_, '_> {
 
     fn renamed(&mut self, ids: Value) -> Value {
         match ids {
-            Value::String(id) if self.holds(&id) => Value::from(self.new_uuids.new_uuid(&id, self.new_id)),
+            Value::String(id) if self.holds(&id) => Value::from(self.new_uuid(&id)),
             Value::Array(ids) => ids.into_iter().map(|id| self.renamed(id)).collect(),
             other => other,
         }
@@ -352,31 +342,23 @@ impl Cutter<'_, '_> {
         let Some(fields) = Fields::parse(&text) else {
             return;
         };
-        let at = |range: Range<usize>| range.start + start..range.end + start;
-        match fields.text("type").as_deref() {
+        let renamed = match fields.text("type").as_deref() {
             Some("queued_command") => {
                 let source = fields.text("source_uuid").filter(|uuid| self.holds(uuid));
-                if let (Some(uuid), Some(range)) = (source, fields.range_of(&text, "source_uuid")) {
-                    edits.replace(at(range), self.new_token(&uuid));
-                }
+                source.map(|uuid| ("source_uuid", self.new_token(&uuid)))
             }
-            Some("deferred_tools_record") => {
-                let (Some(announced), Some(range)) = (
-                    fields.array("nameOnlyAnnouncements"),
-                    fields.range_of(&text, "nameOnlyAnnouncements"),
-                ) else {
-                    return;
-                };
+            Some("deferred_tools_record") => fields.array("nameOnlyAnnouncements").map(|announced| {
                 let announced = announced.into_iter().map(Json::get).filter_map(lenient_text);
-                let kept_uuids: Vec<String> = announced.filter(|uuid| self.holds(uuid)).collect();
-                let kept_uuids: Vec<&str> = kept_uuids.iter().map(String::as_str).collect();
-                let new: Vec<Value> = kept_uuids
-                    .iter()
-                    .map(|uuid| Value::from(self.new_uuids.new_uuid(uuid, self.new_id)))
-                    .collect();
-                edits.replace(at(range), Value::from(new).to_string());
-            }
-            _ => {}
+                let kept: Vec<String> = announced.filter(|uuid| self.holds(uuid)).collect();
+                let renamed: Vec<String> = kept.iter().map(|uuid| self.new_token(uuid)).collect();
+                ("nameOnlyAnnouncements", format!("[{}]", renamed.join(",")))
+            }),
+            _ => None,
+        };
+        if let Some((name, token)) = renamed
+            && let Some(range) = fields.range_of(&text, name)
+        {
+            edits.replace(range.start + start..range.end + start, token);
         }
     }
 

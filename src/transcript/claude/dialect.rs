@@ -42,8 +42,8 @@ impl Dialect for Claude {
             can_copy: true,
             can_delete: true,
             finds_by_folder: true,
-            continues_by_reference: false,
-            has_fixed_folder: false,
+            forks_borrow_files: true,
+            ..Abilities::default()
         }
     }
 
@@ -74,19 +74,19 @@ impl Dialect for Claude {
     fn find(&self, session: Session<'_>) -> Result<PathBuf, TranscriptError> {
         let Session { home, cwd, id } = session;
         match cwd {
-            Some(cwd) => duplicates::find(home.index_cache, home.root, cwd, id),
+            Some(cwd) => duplicates::find(home, cwd, id),
             None => Ok(self.find_with_origin(session)?.0),
         }
     }
 
     fn is_ambiguous(&self, Session { home, cwd, id }: Session<'_>) -> bool {
-        cwd.is_some_and(|cwd| duplicates::are_ambiguous(home.index_cache, home.root, cwd, id))
+        cwd.is_some_and(|cwd| duplicates::are_ambiguous(home, cwd, id))
     }
 
     fn find_with_origin(&self, session: Session<'_>) -> Result<(PathBuf, Origin), TranscriptError> {
         let home = session.home;
         if session.cwd.is_none() {
-            return duplicates::find_recorded(home.index_cache, home.root, session.id);
+            return duplicates::find_recorded(home, session.id);
         }
         let path = self.find(session)?;
         let origin = home.index_cache.origin(&path)?;
@@ -120,22 +120,21 @@ impl Dialect for Claude {
         path: &Path,
     ) -> Result<CheckReport, TranscriptError> {
         let mut report = reading::check(path)?;
-        let beside = cwd.and_then(|cwd| duplicates::find_better_copy(home.index_cache, home.root, cwd, path));
+        let beside = cwd.and_then(|cwd| duplicates::find_better_copy(home, cwd, path));
         report.findings.splice(0..0, beside);
         Ok(report)
     }
 
     fn check_copy(&self, root: &Path, agents: &Path, id: &str) -> Result<CheckReport, TranscriptError> {
         let found = self.locate(root, id)?;
-        let path = found.first().ok_or_else(|| TranscriptError::NotFound {
-            upstream_id: id.to_owned(),
-            root: root.to_owned(),
-        })?;
+        let path = found
+            .first()
+            .ok_or_else(|| TranscriptError::not_found(root, id))?;
         reading::check_in_place(path, root, agents)
     }
 
     fn resume_obstacles(&self, Session { home, cwd, .. }: Session<'_>, path: &Path) -> Vec<Finding> {
-        let beside = cwd.and_then(|cwd| duplicates::find_better_copy(home.index_cache, home.root, cwd, path));
+        let beside = cwd.and_then(|cwd| duplicates::find_better_copy(home, cwd, path));
         beside
             .into_iter()
             .chain(newer_branch(home.index_cache, path))
@@ -205,10 +204,6 @@ impl Dialect for Claude {
             None => copy::copy_as(source, new.folder(), &new.id),
         }
         .map(drop)
-    }
-
-    fn forks_borrow_files(&self) -> bool {
-        true
     }
 
     fn repair(
@@ -302,39 +297,33 @@ fn turn_counts_on_disk(
 ) -> Result<TurnCounts, TranscriptError> {
     let mut open = index_cache.open(path, until)?;
     let history = Arc::clone(&open.history);
-    let turns = open.turns() as u64;
-    let turns_at_most = if history.cut_by_compaction {
-        u64::MAX
-    } else {
-        turns + open.agent_notes() as u64
+    let (index, turns) = (&history.index, open.turns() as u64);
+    let max_turns = match history.cut_by_compaction {
+        true => u64::MAX,
+        false => turns + open.agent_notes() as u64,
     };
-    let anywhere = || {
-        let index = index_cache.index(path).ok()?;
-        // A line that is not a record may have been a turn.
-        (index.garbage_lines() == 0).then(|| index.max_turns())
-    };
-    let turns_anywhere = match until {
-        None if history.missing_parents == 0 && !history.cut_by_compaction => anywhere().unwrap_or(0),
-        _ => 0,
-    };
-    let repaired = || {
-        let joined = index_cache.index(path).ok()?.select_joined()?;
-        Some(joined.prompt_offsets.len() as u64)
+    let is_whole = until.is_none() && history.missing_parents == 0 && !history.cut_by_compaction;
+    // A line that is not a record may have been a turn.
+    let turns_on_all_branches = match is_whole && index.garbage_lines == 0 {
+        true => index.max_turns(),
+        false => 0,
     };
     let repaired_turns = match until {
-        None if history.missing_parents > 0 => repaired().unwrap_or(0),
+        None if history.missing_parents > 0 => index
+            .select_joined()
+            .map_or(0, |joined| joined.prompt_offsets.len() as u64),
         _ => 0,
     };
     let last_turn = open.turns().checked_sub(1).map(|last| open.turn(last));
-    let last_is_cut = match last_turn {
+    let is_last_cut_off = match last_turn {
         None => false,
         Some(messages) => messages.len() == 1 || open.ends_torn() && !open.ends_with_reply()?,
     };
     Ok(TurnCounts {
-        is_last_cut_off: last_is_cut,
+        is_last_cut_off,
         turns,
-        max_turns: turns_at_most,
-        turns_on_all_branches: turns_anywhere,
+        max_turns,
+        turns_on_all_branches,
         missing_records: history.missing_parents as u64,
         repaired_turns,
     })

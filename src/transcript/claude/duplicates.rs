@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
-use crate::transcript::dialect::format_turns as words;
+use crate::transcript::dialect::{AgentHome, format_turns as words};
 use crate::transcript::file_read::FileVersion;
 use crate::transcript::index_cache::IndexCache;
 use crate::transcript::locate::{file_name, locate, own_folder};
@@ -28,34 +28,23 @@ const STUB_LIMIT_BYTES: u64 = 64 * 1024;
 ///
 /// # Errors
 /// [`TranscriptError`] if there is none or the folders cannot be read.
-pub(super) fn find(
-    index_cache: &IndexCache,
-    root: &Path,
-    cwd: &str,
-    id: &str,
-) -> Result<PathBuf, TranscriptError> {
+pub(super) fn find(home: AgentHome<'_>, cwd: &str, id: &str) -> Result<PathBuf, TranscriptError> {
     // Check this folder first: another project's folder may be on a mount that does not respond.
-    let own_path = own_folder(root, Path::new(cwd)).join(file_name(id)?);
-    if has_messages(index_cache, &own_path) {
+    let own_path = own_folder(home.root, Path::new(cwd)).join(file_name(id)?);
+    if has_messages(home.index_cache, &own_path) {
         return Ok(own_path);
     }
-    let mut paths = locate(root, id, Some(Path::new(cwd)))?;
+    let paths = locate(home.root, id, Some(Path::new(cwd)))?;
     let best = match paths.as_slice() {
-        [] => {
-            return Err(TranscriptError::NotFound {
-                upstream_id: id.to_owned(),
-                root: root.to_path_buf(),
-            });
-        }
-        [_] => 0,
-        several => {
-            let ranks = several.iter().map(|path| rank(index_cache, path)).enumerate();
-            // The first one if several are equal.
-            let best = ranks.rev().max_by_key(|(_, rank)| *rank);
-            best.map_or(0, |(best, _)| best)
-        }
+        [only] => Some(only),
+        // The first one if several are equal.
+        several => several
+            .iter()
+            .rev()
+            .max_by_key(|path| rank(home.index_cache, path)),
     };
-    Ok(paths.swap_remove(best))
+    best.cloned()
+        .ok_or_else(|| TranscriptError::not_found(home.root, id))
 }
 
 /// The transcript of a session whose folder is unknown. The best copy names a folder; the result is the copy to use in that
@@ -63,15 +52,9 @@ pub(super) fn find(
 ///
 /// # Errors
 /// As [`find`], and if no copy can be read.
-pub(super) fn find_recorded(
-    index_cache: &IndexCache,
-    root: &Path,
-    id: &str,
-) -> Result<(PathBuf, Origin), TranscriptError> {
-    let mut failure = TranscriptError::NotFound {
-        upstream_id: id.to_owned(),
-        root: root.to_path_buf(),
-    };
+pub(super) fn find_recorded(home: AgentHome<'_>, id: &str) -> Result<(PathBuf, Origin), TranscriptError> {
+    let AgentHome { index_cache, root } = home;
+    let mut failure = TranscriptError::not_found(root, id);
     let mut best = None;
     for path in locate(root, id, None)? {
         let origin = match index_cache.origin(&path) {
@@ -95,7 +78,7 @@ pub(super) fn find_recorded(
         return Ok((path, origin));
     };
     // There may be another copy in the folder of the best one.
-    let used_path = find(index_cache, root, cwd, id)?;
+    let used_path = find(home, cwd, id)?;
     if used_path == path {
         return Ok((path, origin));
     }
@@ -106,32 +89,25 @@ pub(super) fn find_recorded(
 
 /// Whether several copies have turns and none is in the folder `cwd`, so that the agent may use another one than [`find`]
 /// returns.
-pub(super) fn are_ambiguous(index_cache: &IndexCache, root: &Path, cwd: &str, id: &str) -> bool {
+pub(super) fn are_ambiguous(home: AgentHome<'_>, cwd: &str, id: &str) -> bool {
     // Check this first, because the search for others reads all folders.
-    let own_path = file_name(id).map(|name| own_folder(root, Path::new(cwd)).join(name));
+    let own_path = file_name(id).map(|name| own_folder(home.root, Path::new(cwd)).join(name));
     if own_path.is_ok_and(|own_path| own_path.symlink_metadata().is_ok()) {
         return false;
     }
-    let found = locate(root, id, None).unwrap_or_default();
-    let has_turns = |path: &&PathBuf| turns(index_cache, path) > 0;
+    let found = locate(home.root, id, None).unwrap_or_default();
+    let has_turns = |path: &&PathBuf| turns(home.index_cache, path) > 0;
     found.len() > 1 && found.iter().filter(has_turns).count() > 1
 }
 
 /// A finding about copies other than the one in use: another copy has more turns and the agent does not use it, or the
 /// agent uses none of them.
-pub(super) fn find_better_copy(
-    index_cache: &IndexCache,
-    root: &Path,
-    cwd: &str,
-    used_path: &Path,
-) -> Option<Finding> {
+pub(super) fn find_better_copy(home: AgentHome<'_>, cwd: &str, used_path: &Path) -> Option<Finding> {
+    let AgentHome { index_cache, root } = home;
     let id = used_path.file_stem()?.to_str()?;
     let mut others = locate(root, id, Some(Path::new(cwd))).ok()?;
     let is_taken = is_in_folder_of(root, cwd, used_path);
     others.retain(|path| path != used_path);
-    if others.is_empty() {
-        return None;
-    }
     let others = others.into_iter().map(|path| (turns(index_cache, &path), path));
     let (best_turns, best) = others.max_by_key(|(turns, _)| *turns)?;
     let (used_turns, best) = (turns(index_cache, used_path), best.display());
@@ -218,7 +194,11 @@ mod tests {
                 fs::create_dir_all(&folder).unwrap();
                 fs::write(folder.join("s1.jsonl"), format!("{text}\n")).unwrap();
             }
-            let are = are_ambiguous(&IndexCache::default(), root.path(), "/p", "s1");
+            let home = AgentHome {
+                index_cache: &IndexCache::default(),
+                root: root.path(),
+            };
+            let are = are_ambiguous(home, "/p", "s1");
             assert_eq!(are, expected, "{copies:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The chain records of an index: 48 bytes each, and some more to find it by its uuid.
+//! The chain records of an index: 56 bytes each, and some more to find it by its uuid.
 //!
 //! Ids are stored whole, a uuid in 16 bytes and any other as text, so two records are never mistaken for one. Only
 //! `message.id` is stored as a hash, with a random key: if two replies had the same hash, they would be treated as one
@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::iter::successors;
+use std::ops::Index;
 
 use hashbrown::HashTable;
 
-use super::facts::{ChainFacts, RecordRole};
+use super::facts::{ChainFacts, LogicalParent, RecordRole};
 use crate::transcript::record_id::RecordId;
 
 /// The chain records of a transcript, in the order of the file.
@@ -31,23 +32,29 @@ pub(super) struct Entries {
 
 /// One record.
 #[derive(Debug, Clone)]
-struct ChainEntry {
-    offset: u64,
-    id: RecordId,
-    /// A hash of `message.id`; 0 without one.
-    message_hash: u64,
+pub(super) struct ChainEntry {
+    pub(super) offset: u64,
+    pub(super) id: RecordId,
+    /// The hash of its `message.id`; 0 without one.
+    pub(super) message_hash: u64,
     /// The first record with the parent's id.
     parent: u32,
-    role: RecordRole,
-    flags: u8,
+    pub(super) role: RecordRole,
+    pub(super) is_sidechain: bool,
+    /// Whether it names the message in another session of which it is a copy.
+    pub(super) is_forked: bool,
+    /// Whether it is of an unknown kind, and not a subagent's.
+    pub(super) is_unknown: bool,
+    /// Whether the user typed it during a turn. It is not a message in Claude Code's file, and a resume chooses its branch by
+    /// messages alone, so its role is [`RecordRole::Other`].
+    pub(super) is_steering: bool,
 }
 
-/// What a compaction names as the end of the history before it.
-#[derive(Debug, Clone)]
-struct LogicalParent {
-    named_id: Option<RecordId>,
-    /// The last record that it kept, if the named one is missing.
-    kept_tail: Option<RecordId>,
+impl ChainEntry {
+    /// Whether it is a message, and not a subagent's.
+    pub(super) fn is_message(&self) -> bool {
+        self.role != RecordRole::Other && !self.is_sidechain
+    }
 }
 
 /// The parent of a record.
@@ -64,10 +71,13 @@ pub(super) enum ParentLookup {
 const NO_PARENT: u32 = u32::MAX;
 const UNKNOWN_PARENT: u32 = u32::MAX - 1;
 
-const SIDECHAIN: u8 = 1;
-const FORKED: u8 = 1 << 1;
-const UNKNOWN: u8 = 1 << 2;
-const STEERING: u8 = 1 << 3;
+impl Index<usize> for Entries {
+    type Output = ChainEntry;
+
+    fn index(&self, position: usize) -> &ChainEntry {
+        &self.entries[position]
+    }
+}
 
 impl Entries {
     /// Creates empty entries for a later part of the same transcript, to be [appended](Self::append) to these.
@@ -80,24 +90,18 @@ impl Entries {
 
     /// Adds the next record, which begins at `offset`.
     pub(super) fn push(&mut self, offset: u64, chain: ChainFacts) {
-        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let entry = ChainEntry {
             offset,
             id: chain.uuid,
             message_hash: chain.message_id.map_or(0, |id| self.message_hash(&id)),
             parent: NO_PARENT,
             role: chain.role,
-            flags: flag(chain.is_sidechain, SIDECHAIN)
-                | flag(chain.is_forked, FORKED)
-                | flag(chain.is_unknown, UNKNOWN)
-                | flag(chain.is_steering, STEERING),
+            is_sidechain: chain.is_sidechain,
+            is_forked: chain.is_forked,
+            is_unknown: chain.is_unknown && !chain.is_sidechain,
+            is_steering: chain.is_steering,
         };
-        let has_logical = chain.logical_parent.is_some() || chain.kept_tail.is_some();
-        let logical_parent = has_logical.then_some(LogicalParent {
-            named_id: chain.logical_parent,
-            kept_tail: chain.kept_tail,
-        });
-        self.push_entry(entry, chain.parent, logical_parent);
+        self.push_entry(entry, chain.parent, chain.logical_parent);
     }
 
     /// Adds the records of a later part of the transcript, which was created by [`Self::new_later_part`].
@@ -107,7 +111,7 @@ impl Entries {
             let parent = match entry.parent {
                 NO_PARENT => None,
                 UNKNOWN_PARENT => later.unknown_parents.get(&position).cloned(),
-                first => Some(later.id(first as usize).clone()),
+                first => Some(later[first as usize].id.clone()),
             };
             let logical_parent = later.logical_parents.get(&position).cloned();
             self.push_entry(entry.clone(), parent, logical_parent);
@@ -192,54 +196,12 @@ impl Entries {
         if !self.has_duplicates() {
             return None;
         }
-        self.find(self.id(position)).filter(|last| *last != position)
+        self.find(&self[position].id).filter(|last| *last != position)
     }
 
-    pub(super) fn offset(&self, position: usize) -> u64 {
-        self.entries[position].offset
-    }
-
-    pub(super) fn role(&self, position: usize) -> RecordRole {
-        self.entries[position].role
-    }
-
-    pub(super) fn is_sidechain(&self, position: usize) -> bool {
-        self.entries[position].flags & SIDECHAIN != 0
-    }
-
-    /// Whether it is a message, and not a subagent's.
-    pub(super) fn is_message(&self, position: usize) -> bool {
-        self.role(position) != RecordRole::Other && !self.is_sidechain(position)
-    }
-
-    /// Whether it names the message in another session of which it is a copy.
-    pub(super) fn is_forked(&self, position: usize) -> bool {
-        self.entries[position].flags & FORKED != 0
-    }
-
-    /// Whether it is of an unknown kind, and not a subagent's.
-    pub(super) fn is_unknown(&self, position: usize) -> bool {
-        self.entries[position].flags & UNKNOWN != 0 && !self.is_sidechain(position)
-    }
-
-    /// Whether the user typed it during a turn. It is not a message in Claude Code's file, and a resume chooses its branch by
-    /// messages alone, so its role is [`RecordRole::Other`].
-    pub(super) fn is_steering(&self, position: usize) -> bool {
-        self.entries[position].flags & STEERING != 0
-    }
-
-    /// The hash of the record's `message.id`; 0 without one.
-    pub(super) fn message(&self, position: usize) -> u64 {
-        self.entries[position].message_hash
-    }
-
-    /// The hash of a `message.id`, as in [`Entries::message`].
+    /// The hash of a `message.id`, as in [`ChainEntry::message_hash`].
     pub(super) fn message_hash(&self, message_id: &str) -> u64 {
         self.hasher.hash_one(message_id).max(1)
-    }
-
-    pub(super) fn id(&self, position: usize) -> &RecordId {
-        &self.entries[position].id
     }
 
     pub(super) fn parent(&self, position: usize) -> ParentLookup {
@@ -275,7 +237,7 @@ impl Entries {
     /// The record `position` if it is a message, or else its nearest ancestor that is one.
     pub(super) fn nearest_message(&self, position: usize) -> Option<usize> {
         self.ancestors(position)
-            .find(|position| self.role(*position) != RecordRole::Other)
+            .find(|position| self[*position].role != RecordRole::Other)
     }
 
     /// Whether the record `to` is an ancestor of `from`.
@@ -314,12 +276,12 @@ impl Entries {
     fn known(&self, position: u32, id: &RecordId) -> Option<u32> {
         let before = position.checked_sub(1);
         let before =
-            before.filter(|before| self.id(*before as usize) == id && self.last_duplicates.is_empty());
+            before.filter(|before| self[*before as usize].id == *id && self.last_duplicates.is_empty());
         before.or_else(|| self.first(self.hasher.hash_one(id), id))
     }
 
     fn first(&self, hash: u64, id: &RecordId) -> Option<u32> {
-        let is_it = |position: &u32| self.id(*position as usize) == id;
+        let is_it = |position: &u32| self[*position as usize].id == *id;
         self.first_by_id.find(hash, is_it).copied()
     }
 }

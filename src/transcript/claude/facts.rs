@@ -57,10 +57,7 @@ pub(in crate::transcript) static BLOCK: Filter = Filter::object(&[
 pub(in crate::transcript) struct ChainFacts {
     pub(super) uuid: RecordId,
     pub(super) parent: Option<RecordId>,
-    pub(super) logical_parent: Option<RecordId>,
-    /// The last record that a compaction kept. It replaces the logical parent of a compaction within a turn, which is a
-    /// record that Claude Code (2.1.316) never writes.
-    pub(super) kept_tail: Option<RecordId>,
+    pub(super) logical_parent: Option<LogicalParent>,
     pub(super) message_id: Option<Box<str>>,
     pub(super) role: RecordRole,
     pub(super) is_sidechain: bool,
@@ -72,6 +69,15 @@ pub(in crate::transcript) struct ChainFacts {
     pub(super) is_unknown: bool,
     /// Whether the user typed it during a turn.
     pub(super) is_steering: bool,
+}
+
+/// What a compaction names as the end of the history before it: one of the two at least.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::transcript) struct LogicalParent {
+    pub(super) named_id: Option<RecordId>,
+    /// The last record that it kept. It replaces the named one of a compaction within a turn, which is a record that Claude
+    /// Code (2.1.316) never writes.
+    pub(super) kept_tail: Option<RecordId>,
 }
 
 /// The facts about any record.
@@ -133,11 +139,13 @@ impl ChainFacts {
             let source = fields.object("forkedFrom");
             source.is_some_and(|source| source.str("sessionId").and(source.str("messageUuid")).is_some())
         };
+        let named_id = id(fields, "logicalParentUuid");
+        let kept_tail = preserved_segment().and_then(|segment| id(&segment, "tailUuid"));
         Some(Self {
             uuid: id(fields, "uuid")?,
             parent: id(fields, "parentUuid"),
-            logical_parent: id(fields, "logicalParentUuid"),
-            kept_tail: preserved_segment().and_then(|preserved_segment| id(&preserved_segment, "tailUuid")),
+            logical_parent: (named_id.is_some() || kept_tail.is_some())
+                .then_some(LogicalParent { named_id, kept_tail }),
             message_id: fields
                 .object("message")
                 .and_then(|message| Some((*message.str("id")?).into())),

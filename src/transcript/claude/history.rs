@@ -19,7 +19,7 @@ use crate::transcript::TranscriptError;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::Json;
 use crate::transcript::indexes::IndexedBranch;
-use crate::transcript::lines::line_text;
+use crate::transcript::lines::{line_at, line_text};
 use crate::transcript::message::{ContentPart, Speaker, TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::open_transcript::{Loss, OpenTranscript, damage_loss};
 use crate::transcript::record_id::RecordId;
@@ -27,7 +27,7 @@ use crate::transcript::record_id::RecordId;
 /// The messages of a branch.
 #[derive(Debug, Default)]
 pub struct ClaudeHistory {
-    index: Arc<ClaudeIndex>,
+    pub(super) index: Arc<ClaudeIndex>,
     /// The positions of the messages in the index, ascending.
     messages: Vec<u32>,
     /// The index of the first message of each turn.
@@ -48,18 +48,18 @@ impl IndexedBranch for ClaudeHistory {
     fn read(index: &Arc<ClaudeIndex>, until: Option<&str>) -> Option<Self> {
         let mut history = Self {
             index: Arc::clone(index),
-            damaged_records: index.garbage_lines(),
+            damaged_records: index.garbage_lines,
             ..Self::default()
         };
         let Some(walk) = index.walk(until, true) else {
             return until.is_none().then_some(history);
         };
         for position in walk.positions() {
-            let role = index.entries.role(position);
+            let role = index.entries[position].role;
             if role == RecordRole::Prompt {
                 history.turns.push(history.messages.len() as u32);
             }
-            if role != RecordRole::Other || index.entries.is_steering(position) {
+            if role != RecordRole::Other || index.entries[position].is_steering {
                 // An index never has more entries than fit.
                 history.messages.push(position as u32);
             }
@@ -105,7 +105,7 @@ impl<R: BufRead + Seek> OpenClaudeTranscript<R> {
     #[must_use]
     pub fn agent_notes(&self) -> usize {
         let positions = self.history.messages.iter();
-        let roles = positions.map(|position| self.index().entries.role(*position as usize));
+        let roles = positions.map(|position| self.index().entries[*position as usize].role);
         roles.filter(|role| *role == RecordRole::Aside).count()
     }
 
@@ -160,7 +160,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
             return Ok(0);
         };
         let entries = &index.entries;
-        let is_message = |position: &usize| entries.role(*position) != RecordRole::Other;
+        let is_message = |position: &usize| entries[*position].role != RecordRole::Other;
         let loaded = walk.positions().filter(is_message).count();
         let first = walk.positions().next().unwrap_or_default();
         if matches!(entries.logical_parent(first), ParentLookup::None) {
@@ -189,7 +189,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
 
     fn record_id(&self, message: usize) -> String {
         let position = self.position(message);
-        position.map_or_else(String::new, |position| self.index().entries.id(position).text())
+        position.map_or_else(String::new, |position| self.index().entries[position].id.text())
     }
 
     fn find(&self, _owner: &str, record_id: &str) -> Option<usize> {
@@ -197,7 +197,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
         let mut messages = self.history.messages.iter();
         // If several records have this uuid, use the first one on the branch. The index finds the last one.
         if entries.has_duplicates() {
-            return messages.position(|position| entries.id(*position as usize) == &id);
+            return messages.position(|position| entries[*position as usize].id == id);
         }
         let position = entries.find(&id)?;
         let found = |message: &u32| (*message as usize).cmp(&position);
@@ -206,7 +206,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
 
     fn offset(&self, message: usize) -> Option<u64> {
         let position = self.position(message)?;
-        Some(self.index().entries.offset(position))
+        Some(self.index().entries[position].offset)
     }
 
     fn message(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
@@ -214,7 +214,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
             return Ok(None);
         };
         let entries = &self.index().entries;
-        let (id, role) = (entries.id(position).text(), entries.role(position));
+        let (id, role) = (entries[position].id.text(), entries[position].role);
         self.record(position, |record, line| {
             // A record without known content is reported as a whole.
             let parts = record
@@ -259,10 +259,10 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
     /// Does not decode a tool's result.
     fn outline(&mut self, message: usize) -> Result<Option<TranscriptMessage>, TranscriptError> {
         let index = Arc::clone(&self.history.index);
-        let is_result = |position: &usize| index.entries.role(*position) == RecordRole::ToolResult;
+        let is_result = |position: &usize| index.entries[*position].role == RecordRole::ToolResult;
         if let Some(position) = self.position(message).filter(is_result) {
-            let id = index.entries.id(position).text();
-            let answer = index.line_at(&mut self.reader, position, |line| {
+            let id = index.entries[position].id.text();
+            let answer = line_at(&mut self.reader, index.entries[position].offset, |line| {
                 let is_here = memmem::find(line, id.as_bytes()).is_some();
                 is_here.then(|| TranscriptMessage::tool_result_outline(id, line.len() as u64))
             });
@@ -281,7 +281,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
     }
 
     fn prompts(&self) -> Option<u64> {
-        Some(self.index().prompts())
+        Some(self.index().prompts)
     }
 
     fn copied_turns(&self, last: &str) -> Option<usize> {
@@ -295,7 +295,7 @@ impl<R: BufRead + Seek + Debug + Send> OpenTranscript for OpenClaudeTranscript<R
     }
 
     fn ends_torn(&self) -> bool {
-        self.index().ends_torn()
+        self.index().ends_torn
     }
 
     fn unknown_records(&self) -> u64 {

@@ -8,7 +8,7 @@ use super::walk::{Selection, Walk};
 use crate::transcript::claude::record::Record;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::indexes::{GrowingIndex, ReadExtent};
-use crate::transcript::lines::{Lines, go_to, line_text};
+use crate::transcript::lines::{line_at, line_text};
 use crate::transcript::record_id::RecordId;
 use crate::transcript::scan::{PrunedLines, Scanned};
 
@@ -21,13 +21,16 @@ pub struct ClaudeIndex {
     complete_bytes: u64,
     /// Whether a record after that, without a newline, was read too.
     has_unterminated_record: bool,
-    garbage_lines: u64,
-    prompts: u64,
-    ends_torn: bool,
+    /// How many complete lines are not records.
+    pub(in crate::transcript) garbage_lines: u64,
+    /// How many prompts there are, abandoned branches included.
+    pub(in crate::transcript) prompts: u64,
+    /// Whether the last line is an incomplete record.
+    pub(in crate::transcript) ends_torn: bool,
     /// The offset of the last title that the user gave.
-    title: Option<u64>,
-    /// The offset of the last record of the conversation that names its folder.
-    cwd: Option<u64>,
+    pub(super) title: Option<u64>,
+    /// The offset of the last record of the conversation that names the folder in which it was written.
+    pub(super) cwd: Option<u64>,
     leaf_hint: LeafHint,
     /// The offsets of the records that concern the whole session, ascending.
     session_wide: Vec<u64>,
@@ -110,7 +113,7 @@ impl ClaudeIndex {
             self.leaf_hint = LeafHint::At(leaf);
         }
         let Some(chain) = record.chain else { return };
-        if (chain.logical_parent.is_some() || chain.kept_tail.is_some()) && !chain.is_sidechain {
+        if chain.logical_parent.is_some() && !chain.is_sidechain {
             self.leaf_hint = LeafHint::Obsolete;
         }
         if chain.has_cwd && !chain.is_sidechain {
@@ -126,44 +129,33 @@ impl ClaudeIndex {
         self.entries.find(&chain.uuid).is_some()
     }
 
-    /// The offset of the last title that the user gave.
-    #[must_use]
-    pub(in crate::transcript) fn title_offset(&self) -> Option<u64> {
-        self.title
-    }
-
-    /// The offset of the last record of the conversation that names the folder in which it was written.
-    #[must_use]
-    pub(in crate::transcript) fn cwd_offset(&self) -> Option<u64> {
-        self.cwd
-    }
-
     /// The offset of the last message of a branch that is a copy of one in another session.
-    #[must_use]
-    pub(in crate::transcript) fn last_copied_message(&self, selection: &Selection) -> Option<u64> {
+    pub(super) fn last_copied_message(&self, walk: &Walk) -> Option<u64> {
         let is_copied =
-            |position: &usize| self.entries.is_forked(*position) && !self.entries.is_sidechain(*position);
-        let copied = (0..self.entries.len()).rev().filter(is_copied);
-        copied
-            .map(|position| self.entries.offset(position))
-            .find(|offset| selection.contains(*offset))
+            |position: &usize| self.entries[*position].is_forked && !self.entries[*position].is_sidechain;
+        let last = walk.positions().rfind(is_copied)?;
+        Some(self.entries[last].offset)
+    }
+
+    /// The positions of the prompts of a branch.
+    pub(super) fn prompts_of(&self, walk: &Walk) -> impl Iterator<Item = usize> {
+        let is_prompt = |position: &usize| self.entries[*position].role == RecordRole::Prompt;
+        walk.positions().filter(is_prompt)
     }
 
     /// The offsets of the messages of a branch, in the order of the file.
-    #[must_use]
-    pub(in crate::transcript) fn messages_of(&self, selection: &Selection) -> Vec<u64> {
-        let messages = (0..self.entries.len()).filter(|position| self.entries.is_message(*position));
-        messages
-            .map(|position| self.entries.offset(position))
-            .filter(|offset| selection.contains(*offset))
-            .collect()
+    pub(super) fn messages_of(&self, walk: &Walk) -> Vec<u64> {
+        let messages = walk
+            .positions()
+            .filter(|position| self.entries[*position].is_message());
+        messages.map(|position| self.entries[position].offset).collect()
     }
 
     /// The offset of the record with this uuid, the last one if there are several.
     #[must_use]
     pub(in crate::transcript) fn offset_of(&self, uuid: &str) -> Option<u64> {
         let position = self.entries.find(&RecordId::new(uuid))?;
-        Some(self.entries.offset(position))
+        Some(self.entries[position].offset)
     }
 
     /// The offsets after `offset` of the records that concern the whole session.
@@ -178,22 +170,22 @@ impl ClaudeIndex {
     pub(in crate::transcript) fn has_record_at(&self, offset: u64, uuid: &str) -> bool {
         let position = self.entries.first_at_or_after(offset);
         position < self.entries.len()
-            && self.entries.offset(position) == offset
-            && self.entries.id(position) == &RecordId::new(uuid)
+            && self.entries[position].offset == offset
+            && self.entries[position].id == RecordId::new(uuid)
     }
 
     /// The offsets of the records that name a missing parent, with the parent's uuid.
     pub(in crate::transcript) fn missing_parents(&self) -> impl Iterator<Item = (u64, String)> {
         self.entries
             .missing_parents()
-            .map(|(position, parent)| (self.entries.offset(position), parent.text()))
+            .map(|(position, parent)| (self.entries[position].offset, parent.text()))
     }
 
     /// How many prompts are before `offset`, abandoned branches included.
     pub(in crate::transcript) fn prompts_before(&self, offset: u64) -> usize {
         let before = 0..self.entries.first_at_or_after(offset);
         before
-            .filter(|position| self.entries.role(*position) == RecordRole::Prompt)
+            .filter(|position| self.entries[*position].role == RecordRole::Prompt)
             .count()
     }
 
@@ -203,45 +195,26 @@ impl ClaudeIndex {
         self.entries.len()
     }
 
-    /// How many prompts there are, abandoned branches included.
-    #[must_use]
-    pub fn prompts(&self) -> u64 {
-        self.prompts
-    }
-
     /// The largest number of turns that may have run, on all branches: a prompt may be recorded as the agent's own command.
     #[must_use]
     pub fn max_turns(&self) -> u64 {
         let asides =
-            (0..self.entries.len()).filter(|position| self.entries.role(*position) == RecordRole::Aside);
+            (0..self.entries.len()).filter(|position| self.entries[*position].role == RecordRole::Aside);
         self.prompts + asides.count() as u64
-    }
-
-    /// How many complete lines are not records.
-    #[must_use]
-    pub fn garbage_lines(&self) -> u64 {
-        self.garbage_lines
-    }
-
-    /// Whether the last line is an incomplete record.
-    #[must_use]
-    pub fn ends_torn(&self) -> bool {
-        self.ends_torn
     }
 
     /// The uuid of the live branch's last message. `None` if there are no chain records.
     #[must_use]
     pub fn live_uuid(&self) -> Option<String> {
-        Some(self.entries.id(self.live_leaf()?).text())
+        Some(self.entries[self.live_leaf()?].id.text())
     }
 
     /// The uuid of the last message of the newer branch that a resume leaves out.
     #[must_use]
     pub fn newer_uuid(&self) -> Option<String> {
-        let newer = self.select(None, true)?.newer_branch?;
-        let position =
-            (0..self.entries.len()).rfind(|position| self.entries.offset(*position) == newer.offset)?;
-        Some(self.entries.id(position).text())
+        let newer = self.walk(None, true)?.newer_branch?;
+        let position = self.entries.first_at_or_after(newer.offset);
+        Some(self.entries[position].id.text())
     }
 
     /// Whether the last turn of the live branch has ended: its last message is a text with which the model ended its
@@ -257,7 +230,7 @@ impl ClaudeIndex {
         let mut position = leaf;
         // At most as many steps as there are records, because parents may form a circle.
         for _ in 0..self.entries.len() {
-            match (self.entries.role(position), self.entries.parent(position)) {
+            match (self.entries[position].role, self.entries.parent(position)) {
                 (RecordRole::Aside | RecordRole::Other, ParentLookup::Found(parent)) => position = parent,
                 _ => break,
             }
@@ -276,25 +249,12 @@ impl ClaudeIndex {
         position: usize,
         tell: impl FnOnce(&Record<'_>, &[u8]) -> T,
     ) -> io::Result<Option<T>> {
-        self.line_at(reader, position, |line| {
+        line_at(reader, self.entries[position].offset, |line| {
             let text = line_text(line);
             let record = Record::parse(&text)?;
             let uuid = record.fields.text("uuid")?;
-            (&RecordId::new(&uuid) == self.entries.id(position)).then(|| tell(&record, line))
+            (RecordId::new(&uuid) == self.entries[position].id).then(|| tell(&record, line))
         })
-    }
-
-    /// Reads the line of the record at this position.
-    pub(super) fn line_at<T>(
-        &self,
-        mut reader: impl BufRead + Seek,
-        position: usize,
-        tell: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> io::Result<Option<T>> {
-        let offset = self.entries.offset(position);
-        go_to(&mut reader, offset)?;
-        let mut lines = Lines::new(reader, offset);
-        Ok(lines.next_line()?.and_then(|line| tell(line.bytes)))
     }
 
     /// The records of the branch that ends with `until`, or of the live branch. `None` if there is no such
@@ -345,9 +305,9 @@ impl ClaudeIndex {
         let wanted = self.entries.message_hash(message_id);
         (0..self.entries.len())
             .rev()
-            .filter(|position| self.entries.message(*position) == wanted)
-            .find(|position| selection.contains(self.entries.offset(*position)))
-            .map(|position| self.entries.id(position).text())
+            .filter(|position| self.entries[*position].message_hash == wanted)
+            .find(|position| selection.contains(self.entries[*position].offset))
+            .map(|position| self.entries[position].id.text())
     }
 
     fn live_leaf(&self) -> Option<usize> {
@@ -366,7 +326,7 @@ impl ClaudeIndex {
         let entries = &self.entries;
         let marked = entries.find(hint)?;
         let message = entries.nearest_message(marked)?;
-        if entries.is_sidechain(marked) || message == newest || entries.has_ancestor(newest, marked) {
+        if entries[marked].is_sidechain || message == newest || entries.has_ancestor(newest, marked) {
             return None;
         }
         let from_newest = Walk::unjoined(entries, newest);
@@ -382,11 +342,11 @@ impl ClaudeIndex {
         let main = || {
             (0..self.entries.len())
                 .rev()
-                .filter(|position| !self.entries.is_sidechain(*position))
+                .filter(|position| !self.entries[*position].is_sidechain)
         };
-        let message = main().find(|position| self.entries.role(*position) != RecordRole::Other);
+        let message = main().find(|position| self.entries[*position].role != RecordRole::Other);
         let leaf = message.or_else(|| main().next())?;
-        self.entries.find(self.entries.id(leaf))
+        self.entries.find(&self.entries[leaf].id)
     }
 }
 
@@ -410,12 +370,7 @@ impl GrowingIndex for ClaudeIndex {
                 Scanned::Garbage => self.ends_torn = true,
                 Scanned::Record(record) => {
                     self.has_unterminated_record = !ended;
-                    self.push(
-                        offset,
-                        RecordFacts::of(&Record {
-                            fields: record.fields(),
-                        }),
-                    );
+                    self.push(offset, RecordFacts::of(&Record::of(&record)));
                 }
             }
             if ended {

@@ -6,11 +6,11 @@
 //!
 //! The index gives the offsets of the relevant lines. Pure; knows nothing of how the origin is used.
 
-use std::io::{self, BufRead, Seek, SeekFrom};
+use std::io::{self, BufRead, Seek};
 
 use super::ClaudeIndex;
 use super::record::Record;
-use crate::transcript::lines::{Lines, text_of_same_length, trimmed};
+use crate::transcript::lines::{line_at, text_of_same_length, trimmed};
 use crate::transcript::origin::{ForkedFrom, Origin};
 
 impl Origin {
@@ -26,16 +26,16 @@ impl Origin {
             })
         };
         let mut origin = Self {
-            title: facts(index.title_offset())?.title,
-            cwd: facts(index.cwd_offset())?.cwd,
+            title: facts(index.title)?.title,
+            cwd: facts(index.cwd)?.cwd,
             ..Self::default()
         };
-        let Some(selection) = index.select(None, true) else {
+        let Some(walk) = index.walk(None, true) else {
             return Ok(origin);
         };
-        origin.turns = selection.prompt_offsets.len();
-        origin.missing_parents = selection.missing_parents;
-        let messages = index.messages_of(&selection);
+        origin.turns = index.prompts_of(&walk).count();
+        origin.missing_parents = walk.missing_parents;
+        let messages = index.messages_of(&walk);
         // Copied messages come first, so for most transcripts one read shows that nothing was copied.
         let mut search_range = 0..messages.len();
         while !search_range.is_empty() {
@@ -52,7 +52,7 @@ impl Origin {
             .start
             .checked_sub(1)
             .and_then(|last| messages.get(last).copied());
-        let last_copied = index.last_copied_message(&selection);
+        let last_copied = index.last_copied_message(&walk);
         let last = last_other.max(last_copied);
         origin.forked_from = facts(last)?.copied_from;
         Ok(origin)
@@ -72,31 +72,32 @@ struct OriginFacts {
 
 /// Reads one line of the transcript of the session `own`.
 fn facts_at(reader: &mut (impl BufRead + Seek), offset: u64, own: &str) -> io::Result<OriginFacts> {
-    reader.seek(SeekFrom::Start(offset))?;
-    let mut lines = Lines::new(reader, offset);
-    let line = lines.next_line()?;
-    let text = line
-        .map(|line| text_of_same_length(trimmed(line.bytes)))
-        .unwrap_or_default();
-    // The line was changed after the index was made.
-    let Some(record) = Record::parse(&text) else {
-        return Ok(OriginFacts::default());
-    };
-    let other = record
-        .fields
-        .text("sessionId")
-        .filter(|id| !id.is_empty() && id != own);
-    let unchanged = other.zip(record.fields.text("uuid"));
-    let from = |(session_id, uuid)| ForkedFrom {
-        session_id,
-        record_uuid: Some(uuid),
-    };
-    Ok(OriginFacts {
-        title: record.fields.text("customTitle"),
-        cwd: record.fields.text("cwd"),
-        copied_from: unchanged.clone().or_else(|| record.forked_from()).map(from),
-        copied_unchanged: unchanged.map(from),
-    })
+    // The line may have been changed after the index was made.
+    let facts = line_at(reader, offset, |line| {
+        let text = text_of_same_length(trimmed(line));
+        Some(OriginFacts::of(&Record::parse(&text)?, own))
+    });
+    Ok(facts?.unwrap_or_default())
+}
+
+impl OriginFacts {
+    fn of(record: &Record<'_>, own: &str) -> Self {
+        let other = record
+            .fields
+            .text("sessionId")
+            .filter(|id| !id.is_empty() && id != own);
+        let unchanged = other.zip(record.fields.text("uuid"));
+        let from = |(session_id, uuid)| ForkedFrom {
+            session_id,
+            record_uuid: Some(uuid),
+        };
+        Self {
+            title: record.fields.text("customTitle"),
+            cwd: record.fields.text("cwd"),
+            copied_from: unchanged.clone().or_else(|| record.forked_from()).map(from),
+            copied_unchanged: unchanged.map(from),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, Json};
 use crate::transcript::message::ContentPart;
+use crate::transcript::scan::PrunedRecord;
 
 /// A record, with access to its members.
 #[derive(Debug)]
@@ -58,6 +59,13 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         Fields::parse(text).map(|fields| Self { fields })
+    }
+
+    /// The record of a line that was pruned.
+    pub(super) fn of(pruned: &'a PrunedRecord<'_>) -> Self {
+        Self {
+            fields: pruned.fields(),
+        }
     }
 
     /// Whether it is of this kind. `user` and `assistant` are messages.

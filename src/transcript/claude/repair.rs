@@ -14,7 +14,7 @@ use std::path::Path;
 use std::slice;
 
 use bridge_protocol::check::{FindingKind, Repairs};
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::check::unanswered_calls;
@@ -96,7 +96,7 @@ pub fn repair(
         lines.rewrite_all(writer, |line, edits| repairer.line(line, edits))?;
         repairer.end(writer)
     })?;
-    repairs.left_out += u64::from(index.ends_torn());
+    repairs.left_out += u64::from(index.ends_torn);
     Ok(repairs)
 }
 
@@ -158,13 +158,10 @@ impl Repairer<'_, '_> {
         if let Some(range) = record.position(&["sessionId"]) {
             edits.replace(range, json_string(self.new_id));
         }
-        if let Some(join) = self.branch.join_at(offset) {
+        if let Some(join) = self.branch.joins.get(&offset) {
             self.repairs.joined += 1;
             if let Some(range) = record.position(&["parentUuid"]) {
-                edits.replace(
-                    range,
-                    join.parent.as_deref().map_or("null".to_owned(), json_string),
-                );
+                edits.replace(range, join.as_deref().map_or("null".to_owned(), json_string));
             }
         }
         self.files.copy_named_files(line, edits)?;
@@ -208,14 +205,14 @@ impl Repairer<'_, '_> {
 fn reply(index: &ClaudeIndex, offset: u64) -> Option<(u64, Option<usize>)> {
     let entries = &index.entries;
     let mut position = entries.first_at_or_after(offset);
-    if entries.role(position) == RecordRole::ToolResult
+    if entries[position].role == RecordRole::ToolResult
         && let ParentLookup::Found(call) = entries.parent(position)
     {
         position = call;
     }
-    let message = entries.message(position);
+    let message = entries[position].message_hash;
     let own = (message == 0).then_some(position);
-    (entries.role(position) == RecordRole::Assistant).then_some((message, own))
+    (entries[position].role == RecordRole::Assistant).then_some((message, own))
 }
 
 /// The ids of the calls that a record makes.
@@ -233,37 +230,26 @@ fn calls(record: &Fields<'_>) -> impl Iterator<Item = String> {
 }
 
 /// The record with the result of a call.
-fn result(call: &Fields<'_>, parent: &str, call_uuid: &str, own_uuid: &str, id: &str) -> Map<String, Value> {
-    let block = [
-        ("type", Value::from("tool_result")),
-        ("content", Value::from(INTERRUPTED)),
-        ("is_error", Value::from(true)),
-        ("tool_use_id", Value::from(id)),
-    ];
-    let message = [
-        ("role", Value::from("user")),
-        ("content", Value::Array(vec![object(block)])),
-    ];
-    let record = [
-        ("parentUuid", Value::from(parent)),
-        ("isSidechain", Value::from(false)),
-        ("type", Value::from("user")),
-        ("message", object(message)),
-        ("uuid", Value::from(own_uuid)),
-        ("toolUseResult", Value::from(INTERRUPTED)),
-        ("toolDenialKind", Value::from("interrupted")),
-        ("sourceToolAssistantUUID", Value::from(call_uuid)),
-    ];
-    let from_call = COPIED_FROM_CALL
-        .into_iter()
-        .filter_map(|name| Some((name, Value::from(call.text(name)?))));
-    let members = record.into_iter().chain(from_call);
-    members.map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
-    let members = members.into_iter().map(|(name, value)| (name.to_owned(), value));
-    Value::Object(members.collect())
+fn result(call: &Fields<'_>, parent: &str, call_uuid: &str, own_uuid: &str, id: &str) -> Value {
+    let block = json!({
+        "type": "tool_result", "content": INTERRUPTED, "is_error": true, "tool_use_id": id,
+    });
+    let mut record = json!({
+        "parentUuid": parent,
+        "isSidechain": false,
+        "type": "user",
+        "message": {"role": "user", "content": [block]},
+        "uuid": own_uuid,
+        "toolUseResult": INTERRUPTED,
+        "toolDenialKind": "interrupted",
+        "sourceToolAssistantUUID": call_uuid,
+    });
+    for name in COPIED_FROM_CALL {
+        if let Some(text) = call.text(name) {
+            record[name] = Value::from(text);
+        }
+    }
+    record
 }
 
 #[cfg(test)]

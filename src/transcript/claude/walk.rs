@@ -1,5 +1,7 @@
 //! Walks along the parents, and collects the records of a branch.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashTable;
 
 use super::entries::{Entries, ParentLookup};
@@ -24,16 +26,9 @@ pub struct Selection {
     pub excluded_offset: Option<u64>,
     /// The newest undamaged branch with messages after this one's end, which is left out.
     pub newer_branch: Option<NewerBranch>,
-    joins: Vec<Join>,
-}
-
-/// A record whose parent is missing, or closes a circle, and the record that replaces the parent on the branch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Join {
-    /// The offset of the record.
-    pub offset: u64,
-    /// The uuid of the record before it. `None` if the branch begins with it.
-    pub parent: Option<String>,
+    /// The offsets of the records whose parent is missing, or closes a circle, with the uuid of the record that replaces the
+    /// parent on the branch. `None` if the branch begins with the record.
+    pub joins: BTreeMap<u64, Option<String>>,
 }
 
 /// An undamaged branch with messages after the end of the branch that a resume continues.
@@ -57,7 +52,7 @@ pub(super) struct Walk {
     excluded: Option<usize>,
     /// The records whose parent is missing, with the records that replace the parents.
     joined: Vec<(usize, Option<usize>)>,
-    newer_branch: Option<NewerBranch>,
+    pub(super) newer_branch: Option<NewerBranch>,
 }
 
 impl Walk {
@@ -76,31 +71,16 @@ impl Walk {
     /// those that it repeats for the model after a compaction. Does nothing within a turn, because records there, such
     /// as text that the user typed, belong to the rest of that turn.
     pub(super) fn extend_to_next_prompt(&mut self, entries: &Entries) {
-        let later_positions = self.leaf + 1..entries.len();
-        let mut hangs = vec![true];
         let mut end = self.leaf;
-        for position in later_positions {
-            let hangs_on = |parent: usize| {
-                let later_positions = parent.checked_sub(self.leaf);
-                later_positions
-                    .is_some_and(|later_positions| hangs.get(later_positions).copied().unwrap_or(false))
-            };
-            let parent = match entries.parent(position) {
-                ParentLookup::Found(parent) if !entries.is_sidechain(position) && hangs_on(parent) => {
-                    Some(parent)
-                }
-                _ => None,
-            };
-            match (parent, entries.role(position)) {
-                (Some(_), RecordRole::Other) => end = position,
-                (Some(_), RecordRole::Assistant | RecordRole::ToolResult) => return,
-                (Some(parent), _) => {
+        for (position, parent) in self.descendants(entries, |position| !entries[position].is_sidechain) {
+            match entries[position].role {
+                RecordRole::Other => end = position,
+                RecordRole::Assistant | RecordRole::ToolResult => return,
+                _ => {
                     end = parent;
                     break;
                 }
-                (None, _) => {}
             }
-            hangs.push(parent.is_some());
         }
         let leaf = self.leaf;
         // At most as many steps as there are records, because parents may form a circle.
@@ -146,14 +126,14 @@ impl Walk {
         let is_left = |position: &usize| {
             let is_told = self.contains(*position) || (is_broken && from_newest.contains(*position));
             // Of several records with one id, only the last one is used.
-            entries.is_message(*position) && !is_told && entries.replaced_by(*position).is_none()
+            entries[*position].is_message() && !is_told && entries.replaced_by(*position).is_none()
         };
         let newest = (self.leaf + 1..entries.len()).rfind(is_left);
         let newer = newest.map(|newest| Self::unjoined(entries, newest));
         self.newer_branch = newer.filter(|newer| newer.missing_parents == 0).map(|newer| {
-            let is_its_own = |position: &usize| entries.is_message(*position) && !self.contains(*position);
+            let is_its_own = |position: &usize| entries[*position].is_message() && !self.contains(*position);
             NewerBranch {
-                offset: entries.offset(newer.leaf),
+                offset: entries[newer.leaf].offset,
                 messages: newer.positions().filter(is_its_own).count(),
             }
         });
@@ -167,7 +147,7 @@ impl Walk {
     }
 
     /// The positions of the branch's records in the index, ascending.
-    pub(super) fn positions(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn positions(&self) -> impl DoubleEndedIterator<Item = usize> {
         let on_branch = self.on_branch.iter().enumerate();
         on_branch.filter(|(_, on)| **on).map(|(position, _)| position)
     }
@@ -175,25 +155,41 @@ impl Walk {
     /// How many records on the branch are of unknown kinds. Includes records that follow its end without a message, which
     /// may be the last ones that a newer agent wrote.
     pub(super) fn count_unknown(&self, entries: &Entries, is_live: bool) -> usize {
-        let on_branch = self.positions().filter(|position| entries.is_unknown(*position));
-        let mut count = on_branch.count();
-        if !is_live || !(self.leaf + 1..entries.len()).any(|position| entries.is_unknown(position)) {
+        let on_branch = self.positions().filter(|position| entries[*position].is_unknown);
+        let count = on_branch.count();
+        if !is_live || !(self.leaf + 1..entries.len()).any(|position| entries[position].is_unknown) {
             return count;
         }
-        // For each record from the end of the branch on: whether it descends from that end.
-        let mut hangs = vec![true];
-        for position in self.leaf + 1..entries.len() {
-            let hangs_on = |parent: usize| {
-                let behind = parent.checked_sub(self.leaf);
-                behind.is_some_and(|behind| hangs.get(behind).copied().unwrap_or(false))
-            };
-            let is_attached = entries.role(position) == RecordRole::Other
-                && !self.contains(position)
-                && matches!(entries.parent(position), ParentLookup::Found(parent) if hangs_on(parent));
-            hangs.push(is_attached);
-            count += usize::from(is_attached && entries.is_unknown(position));
-        }
+        let is_attached = |position| entries[position].role == RecordRole::Other && !self.contains(position);
+        let attached = self.descendants(entries, is_attached);
         count
+            + attached
+                .filter(|(position, _)| entries[*position].is_unknown)
+                .count()
+    }
+
+    /// The wanted records after the end of the branch that descend from it through wanted records, with their parents.
+    fn descendants<'a>(
+        &'a self,
+        entries: &'a Entries,
+        is_wanted: impl Fn(usize) -> bool + 'a,
+    ) -> impl Iterator<Item = (usize, usize)> + 'a {
+        // For each record from the end of the branch on.
+        let mut descends = vec![true];
+        (self.leaf + 1..entries.len()).filter_map(move |position| {
+            let descends_from = |parent: usize| {
+                parent
+                    .checked_sub(self.leaf)
+                    .and_then(|behind| descends.get(behind))
+                    == Some(&true)
+            };
+            let parent = match entries.parent(position) {
+                ParentLookup::Found(parent) if is_wanted(position) && descends_from(parent) => Some(parent),
+                _ => None,
+            };
+            descends.push(parent.is_some());
+            Some((position, parent?))
+        })
     }
 
     fn follow(&mut self, entries: &Entries, follow_compaction: bool, joins: bool) {
@@ -229,7 +225,7 @@ impl Walk {
                     let mut earlier = (0..position).rev();
                     // If several records have one uuid, only the last one can be a parent.
                     let preceding = earlier.find(|earlier| {
-                        !entries.is_sidechain(*earlier)
+                        !entries[*earlier].is_sidechain
                             && !self.on_branch[*earlier]
                             && entries.replaced_by(*earlier).is_none()
                     });
@@ -245,15 +241,15 @@ impl Walk {
     /// before `end` belong to the branch too: blocks of the same message, and results of its calls.
     fn add_parallel_calls(&mut self, entries: &Entries, end: usize) {
         let is_off =
-            |on_branch: &[bool], position: usize| !on_branch[position] && !entries.is_sidechain(position);
+            |on_branch: &[bool], position: usize| !on_branch[position] && !entries[position].is_sidechain;
         let Some(first) = (0..end).find(|position| is_off(&self.on_branch, *position)) else {
             return;
         };
         // The hashes are keyed already, so they need no other hash.
         let mut messages: HashTable<u64> = HashTable::new();
         for position in self.positions() {
-            let message = entries.message(position);
-            if entries.role(position) == RecordRole::Assistant && message != 0 {
+            let message = entries[position].message_hash;
+            if entries[position].role == RecordRole::Assistant && message != 0 {
                 let entry = messages.entry(message, |known| *known == message, |known| *known);
                 entry.or_insert(message);
             }
@@ -275,9 +271,9 @@ impl Walk {
                 continue;
             }
             let is_spoke = self.on_branch[parent]
-                && match entries.role(position) {
-                    RecordRole::Assistant => has_message(entries.message(position)),
-                    RecordRole::ToolResult => has_message(entries.message(parent)),
+                && match entries[position].role {
+                    RecordRole::Assistant => has_message(entries[position].message_hash),
+                    RecordRole::ToolResult => has_message(entries[parent].message_hash),
                     _ => false,
                 };
             self.on_branch[position] = is_spoke;
@@ -295,34 +291,23 @@ impl Walk {
 
 impl Selection {
     pub(super) fn of(entries: &Entries, walk: &Walk) -> Self {
-        let mut joined = walk.joined.clone();
-        joined.sort_unstable();
-        let joins = joined
-            .into_iter()
-            .map(|(position, preceding)| Join {
-                offset: entries.offset(position),
-                parent: preceding.map(|preceding| entries.id(preceding).text()),
-            })
-            .collect();
-        let is_prompt = |position: &usize| entries.role(*position) == RecordRole::Prompt;
-        let offset = |position| entries.offset(position);
+        let joins = walk.joined.iter().map(|(position, preceding)| {
+            let parent = preceding.map(|preceding| entries[preceding].id.text());
+            (entries[*position].offset, parent)
+        });
+        let is_prompt = |position: &usize| entries[*position].role == RecordRole::Prompt;
+        let offset = |position| entries[position].offset;
         Self {
             offsets: walk.positions().map(offset).collect(),
             prompt_offsets: walk.positions().filter(is_prompt).map(offset).collect(),
-            leaf_offset: entries.offset(walk.leaf),
-            leaf_uuid: entries.id(walk.leaf).text(),
+            leaf_offset: entries[walk.leaf].offset,
+            leaf_uuid: entries[walk.leaf].id.text(),
             cut_by_compaction: walk.cut_by_compaction,
             missing_parents: walk.missing_parents,
-            excluded_offset: walk.excluded.map(|left| entries.offset(left)),
-            joins,
+            excluded_offset: walk.excluded.map(|left| entries[left].offset),
+            joins: joins.collect(),
             newer_branch: walk.newer_branch,
         }
-    }
-
-    /// The join at the record that begins at this offset, if its parent was replaced.
-    pub(in crate::transcript) fn join_at(&self, offset: u64) -> Option<&Join> {
-        let place = self.joins.binary_search_by_key(&offset, |join| join.offset);
-        self.joins.get(place.ok()?)
     }
 
     /// Whether the record that begins at `offset` is on the branch.

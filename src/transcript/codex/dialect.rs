@@ -30,11 +30,8 @@ pub(crate) struct Codex;
 impl Dialect for Codex {
     fn abilities(&self) -> Abilities {
         Abilities {
-            can_copy: false,
-            can_delete: false,
-            finds_by_folder: false,
             continues_by_reference: true,
-            has_fixed_folder: false,
+            ..Abilities::default()
         }
     }
 

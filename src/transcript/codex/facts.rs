@@ -8,6 +8,10 @@ use crate::transcript::scan::{BEGINNING_BYTES, Filter, Grammar, PruneTable};
 /// A longer one counts as missing.
 const TEXT_LIMIT_BYTES: usize = 4096 * 6;
 
+/// How much of a message's text is read, in bytes: more than any model takes. Texts that Codex wrote in the user's name are
+/// known by their beginning and end.
+const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
 /// The members that the index and a check read. Without an envelope the line's own members are the item's.
 pub(in crate::transcript) static MEMBERS: PruneTable = PruneTable {
     grammar: Grammar::Serde,
@@ -44,8 +48,7 @@ static ITEM: Filter = Filter::object(&[
     ),
 ]);
 static PARTS: Filter = Filter::PRESENCE.or_array(&PART);
-static PART: Filter =
-    Filter::object(&[("text", Filter::NAME.and_end(BEGINNING_BYTES))]).or_text(BEGINNING_BYTES);
+static PART: Filter = Filter::object(&[("text", Filter::beginning(MESSAGE_BYTES))]).or_text(BEGINNING_BYTES);
 static OWNER: Filter = Filter::object(&[("provenance", Filter::object(&[("type", Filter::NAME)]))]);
 
 /// The facts about a line.

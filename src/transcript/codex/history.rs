@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use super::facts::{LineFacts, LineRole, MEMBERS};
 use super::item;
 use super::line::{HistoryEnd, Meta, RolloutLine};
-use crate::transcript::lines::{Lines, go_to, line_text};
+use crate::transcript::lines::{line_at, line_text};
 use crate::transcript::message::{TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::scan::{PrunedLine, PrunedLines, Scanned};
 
@@ -418,27 +418,19 @@ impl CodexHistory {
     /// Reads a value from a message's record, given its length in bytes. `None` if another record is at its offset.
     fn record<R: BufRead + Seek, T>(
         &self,
-        mut reader: R,
+        reader: R,
         message: usize,
         wanted: impl FnOnce(&RolloutLine<'_>, u64) -> T,
     ) -> io::Result<Option<T>> {
         let Some(entry) = self.entries.get(message) else {
             return Ok(None);
         };
-        go_to(&mut reader, entry.offset)?;
-        let mut lines = Lines::new(reader, entry.offset);
-        let Some(line) = lines.next_line()? else {
-            return Ok(None);
-        };
-        let text = line_text(line.bytes);
-        let Some(record) = RolloutLine::parse(&text) else {
-            return Ok(None);
-        };
-        let ordinal = entry.is_ordinal.then_some(u64::from(entry.number));
-        if record.ordinal != ordinal {
-            return Ok(None);
-        }
-        Ok(Some(wanted(&record, line.bytes.len() as u64)))
+        line_at(reader, entry.offset, |line| {
+            let text = line_text(line);
+            let record = RolloutLine::parse(&text)?;
+            let ordinal = entry.is_ordinal.then_some(u64::from(entry.number));
+            (record.ordinal == ordinal).then(|| wanted(&record, line.len() as u64))
+        })
     }
 }
 

@@ -314,40 +314,29 @@ fn non_null<'a>(item: &Fields<'a>, name: &str) -> Option<Json<'a>> {
 /// The parts of a tool's result, which is a string, an object that contains it, or a list of parts. Texts are joined.
 fn results(item: &Fields<'_>) -> Vec<ContentPart> {
     let call_id = item.text("call_id").unwrap_or_default();
-    let mut unknown_parts = Vec::new();
-    let mut text_of_parts = |parts: Vec<Json<'_>>| {
-        let mut texts = Vec::new();
+    let whole = non_null(item, "output");
+    let object = item.object("output");
+    let success = object
+        .as_ref()
+        .and_then(|output| output.raw("success")?.get().parse::<bool>().ok());
+    let content = match &object {
+        Some(output) => output.raw("content"),
+        None => whole,
+    };
+    let (mut texts, mut unknown_parts) = (Vec::new(), Vec::new());
+    if let Some(text) = content.and_then(Json::text) {
+        texts.push(text.into_owned());
+    } else if let Some(parts) = content.and_then(Json::array) {
         for part in parts {
             match part_of_message(part) {
                 ContentPart::Text(text) => texts.push(text),
                 part => unknown_parts.push(part),
             }
         }
-        texts.join("\n")
-    };
-    let mut success = None;
-    let text = if let Some(text) = item.text("output") {
-        text
-    } else if let Some(parts) = item.array("output") {
-        text_of_parts(parts)
-    } else if let Some(output) = item.object("output") {
-        success = output
-            .raw("success")
-            .and_then(|raw| raw.get().parse::<bool>().ok());
-        match output.text("content") {
-            Some(text) => text,
-            None => match output.array("content") {
-                Some(parts) => text_of_parts(parts),
-                None => {
-                    unknown_parts.extend(non_null(item, "output").map(unknown_part));
-                    String::new()
-                }
-            },
-        }
     } else {
-        unknown_parts.extend(non_null(item, "output").map(unknown_part));
-        String::new()
-    };
+        unknown_parts.extend(whole.map(unknown_part));
+    }
+    let text = texts.join("\n");
     // Older versions wrapped the output of a command in an object that is written as text.
     let wrapped = Fields::parse(&text).and_then(|wrapped| {
         let metadata = wrapped.object("metadata")?;

@@ -24,7 +24,6 @@ use crate::transcript::codex::{
 };
 use crate::transcript::dialect::{HistoryFiles, MissingSource};
 use crate::transcript::file_read::FileChange;
-use crate::transcript::locate::file_name;
 use crate::transcript::message::{TranscriptMessage, TranscriptMessageKind};
 use crate::transcript::open_transcript::{self, Loss, OpenTranscript};
 use crate::transcript::origin::{ForkedFrom, Origin};
@@ -57,8 +56,6 @@ const LAST_LINES: usize = 8;
 /// [`TranscriptError::InvalidId`], and [`TranscriptError::Io`] if none was found and a folder or a file
 /// cannot be read.
 pub fn locate(root: &Path, upstream_id: &str) -> Result<Vec<PathBuf>, TranscriptError> {
-    // Check the id before walking the folders.
-    file_name(upstream_id)?;
     RolloutTree::walk(root).locate(upstream_id)
 }
 
@@ -73,7 +70,6 @@ pub fn is_archived(root: &Path, path: &Path) -> bool {
 /// # Errors
 /// As [`locate`], and [`TranscriptError::NotFound`].
 pub fn find(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
-    file_name(upstream_id)?;
     RolloutTree::walk(root).find(upstream_id)
 }
 
@@ -92,7 +88,6 @@ struct Lineage {
 
 impl Lineage {
     fn read(root: &Path, upstream_id: &str) -> Result<Self, TranscriptError> {
-        file_name(upstream_id)?;
         let tree = RolloutTree::walk(root);
         let own = Source {
             upstream_id: upstream_id.to_owned(),
@@ -206,18 +201,15 @@ pub fn last_turn(path: &Path) -> Result<(LastTurn, u64), TranscriptError> {
             Read::by_ref(&mut file)
                 .take(length.min(bytes))
                 .read_to_end(&mut tail)?;
-            match codex::parse_last_turn(&tail) {
-                Some(last) => return Ok((last, bytes)),
-                None if is_compressed(path) || length >= bytes.min(TURN_END_SEARCH_BYTES) => {
-                    return Ok((LastTurn::Running, bytes));
-                }
-                // Few lines follow the end of a turn. The limit avoids reading a long running turn again and again.
-                None if tail.iter().filter(|byte| **byte == b'\n').count() > LAST_LINES => {
-                    return Ok((LastTurn::Running, bytes));
-                }
-                // The line that ends a turn contains the model's last message, which may be long.
-                None => length = length.saturating_mul(8).min(TURN_END_SEARCH_BYTES),
+            let last = codex::parse_last_turn(&tail);
+            // Few lines follow the end of a turn. The limit avoids reading a long running turn again and again.
+            let has_enough_lines = || memchr::memchr_iter(b'\n', &tail).count() > LAST_LINES;
+            let is_whole = is_compressed(path) || length >= bytes.min(TURN_END_SEARCH_BYTES);
+            if last.is_some() || is_whole || has_enough_lines() {
+                return Ok((last.unwrap_or(LastTurn::Running), bytes));
             }
+            // The line that ends a turn contains the model's last message, which may be long.
+            length = length.saturating_mul(8).min(TURN_END_SEARCH_BYTES);
         }
     };
     read().map_err(TranscriptError::io("read", path))
@@ -426,10 +418,6 @@ impl OpenTranscript for OpenRollout {
             .collect()
     }
 
-    fn prompts(&self) -> Option<u64> {
-        None
-    }
-
     fn max_recorded_turns(&self) -> Option<u64> {
         let entries = self.history.entries.iter();
         // Each compaction may have been a turn of its own.
@@ -482,15 +470,14 @@ pub fn history_files(root: &Path, upstream_id: &str) -> Result<HistoryFiles, Tra
 /// # Errors
 /// As [`OpenRollout::open`].
 pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError> {
-    let volume = OpenRollout::read(root, upstream_id, None)?;
-    let open = OpenRollout::from_cache(&volume);
-    let history = &open.history;
+    let CachedHistory { history, missing, .. } = OpenRollout::read(root, upstream_id, None)?;
+    let turns = history.turns.len();
     let is_carried = |turn: &usize| {
         history
             .turn_name(*turn)
             .is_some_and(|(_, owner)| owner != upstream_id)
     };
-    let last_carried = (0..open.turns()).rev().find(is_carried);
+    let last_carried = (0..turns).rev().find(is_carried);
     let place = last_carried.and_then(|turn| history.turn_name(turn));
     let source = || history.meta.base.as_ref().map(|base| base.upstream_id.clone());
     let forked_from = match place {
@@ -510,9 +497,9 @@ pub fn origin(root: &Path, upstream_id: &str) -> Result<Origin, TranscriptError>
         cwd: history.cwd.clone().or_else(|| history.meta.cwd.clone()),
         title: history.title.clone(),
         forked_from,
-        turns: open.turns(),
+        turns,
         missing_parents: usize::try_from(history.damaged_records).unwrap_or(usize::MAX)
-            + usize::from(open.missing.is_some()),
+            + usize::from(missing.is_some()),
     })
 }
 
@@ -545,7 +532,6 @@ pub fn rollout_size(path: &Path, upstream_id: &str) -> Result<RolloutSize, Trans
 /// # Errors
 /// As [`find`], and [`TranscriptError::Io`] if the session's own file cannot be opened or read.
 pub fn check(root: &Path, upstream_id: &str) -> Result<CheckReport, TranscriptError> {
-    file_name(upstream_id)?;
     let tree = RolloutTree::walk(root);
     let path = tree.find(upstream_id)?;
     let base = meta(&path).ok().and_then(|meta| meta.base);

@@ -114,7 +114,7 @@ fn a_long_file_is_read_in_two_halves_and_is_the_same() {
         };
         let seen = |library: &IndexCache| {
             let index = library.index(&place.path).expect("an index");
-            let found = (index.records(), index.garbage_lines(), index.ends_torn());
+            let found = (index.records(), index.garbage_lines, index.ends_torn);
             (
                 found,
                 library.state(&place.path).expect("a state"),

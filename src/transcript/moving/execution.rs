@@ -12,11 +12,11 @@ use super::super::meter::ProgressReader;
 use super::super::relocate::rewrite_lines;
 use super::super::threads;
 use super::journal::{self, KIND, MoveDescription};
-use super::{MoveStep, comparison, is_same_file, open_files};
+use super::{MoveStep, comparison, open_files};
 use crate::files::durable::{NewFile, missing_folders, temporary_path};
 use crate::files::identity::{FileIdentity, same_content};
 use crate::files::intent::{self, Intent};
-use crate::files::{none_if_absent, open_file};
+use crate::files::{none_if_absent, open_with_metadata};
 
 /// The size of the buffer, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -27,12 +27,19 @@ const PARALLEL_COPIES: usize = 4;
 /// Called with the number of bytes of each read; may stop the move.
 type ProgressCallback<'a> = &'a (dyn Fn(u64) -> io::Result<()> + Sync);
 
-/// Receives the progress of a move.
-pub struct MoveObserver<'a> {
-    /// Called with the number of bytes of each read; may stop the move.
-    pub on_bytes: ProgressCallback<'a>,
-    /// Called for each file that is about to be renamed to its final name, with its size in bytes.
-    pub on_placing: &'a mut dyn FnMut(&MoveStep, u64),
+/// A file that was copied, and is about to move.
+struct CopiedFile<'a> {
+    step: &'a MoveStep,
+    /// The copy, next to its destination.
+    temporary: &'a Path,
+    /// Where the original goes if it does not stay.
+    original_path: PathBuf,
+    /// The identity of the original.
+    source: FileIdentity,
+    /// The identity of the copy. `None` if the destination has the same content already; the copy is then deleted.
+    written: Option<FileIdentity>,
+    /// Whether the destination is the original's name, which must be freed first.
+    is_in_place: bool,
 }
 
 /// A move in progress. Dropping it undoes the move unless it was [committed](RunningMove::commit). If the program is
@@ -84,77 +91,84 @@ impl RunningMove {
         })
     }
 
-    /// Moves all files. After a failure the move must still be undone.
+    /// Moves all files. After a failure the move must still be undone. `on_bytes` is called with the number of bytes of each
+    /// read, and may stop the move; `on_placing` for each file that is about to get its final name, with its size in bytes.
     ///
     /// # Errors
     /// [`TranscriptError::AlreadyExists`] for a target that exists and differs, [`TranscriptError::Changed`] and
     /// [`TranscriptError::InUse`] for a file that another program uses, [`TranscriptError::CopyDiffers`] for a copy that
     /// differs from its source, and [`TranscriptError::Io`].
-    pub fn run(&mut self, watched: &mut MoveObserver<'_>) -> Result<(), TranscriptError> {
-        let steps = self.steps.clone();
-        let sources_to_remove = steps.iter().filter(|step| !step.stays);
-        let sources_to_remove: Vec<PathBuf> = sources_to_remove.map(|step| step.from.clone()).collect();
-        open_files::check_not_open(&sources_to_remove)?;
-        let copied = self.copy_all(&steps, watched.on_bytes)?;
-        let (source_identities, written): (Vec<FileIdentity>, Vec<Option<FileIdentity>>) =
-            copied.into_iter().unzip();
-        let in_place = steps.iter().map(MoveStep::is_in_place);
-        let in_place = in_place.collect::<Result<Vec<bool>, _>>()?;
-        let moved = steps.iter().enumerate().map(|(number, step)| {
-            let paths = (step.from.as_path(), step.to.as_path());
-            journal::file_steps(number, paths, step.stays, in_place[number], written[number])
+    pub fn run(
+        &mut self,
+        on_bytes: ProgressCallback<'_>,
+        on_placing: &mut dyn FnMut(&MoveStep, u64),
+    ) -> Result<(), TranscriptError> {
+        let (steps, temporary) = (self.steps.clone(), self.temporary.clone());
+        let leaving = steps.iter().filter(|step| !step.stays);
+        let leaving: Vec<PathBuf> = leaving.map(|step| step.from.clone()).collect();
+        open_files::check_not_open(&leaving)?;
+        let files = self.copy_all(&steps, &temporary, on_bytes)?;
+        let numbered = files.iter().enumerate();
+        let groups = numbered.map(|(number, file)| {
+            let paths = (file.step.from.as_path(), file.step.to.as_path());
+            journal::file_steps(number, paths, file.step.stays, file.is_in_place, file.written)
         });
-        let recorded = self.intent.record_steps(moved.collect());
+        let recorded = self.intent.record_steps(groups.collect());
         recorded.map_err(TranscriptError::io("write", self.intent.path()))?;
         self.count_change()?;
 
-        let mut folders = BTreeSet::new();
-        for (number, step) in steps.iter().enumerate() {
-            let Some(written) = written[number] else { continue };
-            (watched.on_placing)(step, written.bytes);
-            if in_place[number] {
-                // Its source has the same name and must be moved away first.
-                continue;
-            }
-            rename(&self.temporary[number], &step.to)?;
-            self.count_change()?;
-            folders.extend(step.to.parent().map(Path::to_owned));
+        let mut changed_folders = self.place_copies(&files, on_placing)?;
+        sync_folders(&mut changed_folders)?;
+        open_files::check_not_open(&leaving)?;
+        let mut changed_folders = self.take_originals(&files)?;
+        for folder in changed_folders.clone().into_iter().rev() {
+            remove_emptied(&folder, &mut changed_folders);
         }
-        sync_folders(&mut folders)?;
+        changed_folders.extend(
+            files
+                .first()
+                .and_then(|file| file.original_path.parent().map(Path::to_owned)),
+        );
+        sync_folders(&mut changed_folders)
+    }
 
-        open_files::check_not_open(&sources_to_remove)?;
-        for (number, step) in steps.iter().enumerate() {
-            if step.stays {
-                continue;
+    /// Gives the copies their final names, except those whose originals have the same name. Returns the changed folders.
+    fn place_copies(
+        &self,
+        files: &[CopiedFile<'_>],
+        on_placing: &mut dyn FnMut(&MoveStep, u64),
+    ) -> Result<BTreeSet<PathBuf>, TranscriptError> {
+        let mut folders = BTreeSet::new();
+        for file in files {
+            let Some(written) = file.written else { continue };
+            on_placing(file.step, written.bytes);
+            if !file.is_in_place {
+                rename(file.temporary, &file.step.to)?;
+                self.count_change()?;
+                folders.extend(file.step.to.parent().map(Path::to_owned));
             }
-            let original_path = self.original_path(number, step);
-            check_unchanged(&source_identities[number], &step.from)?;
-            folders.extend(step.from.parent().map(Path::to_owned));
-            rename(&step.from, &original_path)?;
+        }
+        Ok(folders)
+    }
+
+    /// Moves the originals away that do not stay, and puts the copies with the same names in their place. Returns the changed
+    /// folders.
+    fn take_originals(&self, files: &[CopiedFile<'_>]) -> Result<BTreeSet<PathBuf>, TranscriptError> {
+        let mut folders = BTreeSet::new();
+        for file in files.iter().filter(|file| !file.step.stays) {
+            let from = &file.step.from;
+            check_unchanged(&file.source, from)?;
+            folders.extend(from.parent().map(Path::to_owned));
+            rename(from, &file.original_path)?;
             self.count_change()?;
             // A process that had the file open may have written to it until now.
-            check_moved(&source_identities[number], &original_path, &step.from)?;
-            if in_place[number] {
-                rename(&self.temporary[number], &step.to)?;
+            check_moved(&file.source, &file.original_path, from)?;
+            if file.is_in_place {
+                rename(file.temporary, &file.step.to)?;
                 self.count_change()?;
             }
         }
-        for folder in folders.clone().into_iter().rev() {
-            remove_emptied(&folder, &mut folders);
-        }
-        if let Some(original_path) = steps
-            .first()
-            .and_then(|step| self.original_path(0, step).parent().map(Path::to_owned))
-        {
-            folders.insert(original_path);
-        }
-        sync_folders(&mut folders)
-    }
-
-    /// The path of an original in the daemon's folder.
-    fn original_path(&self, number: usize, step: &MoveStep) -> PathBuf {
-        self.intent
-            .original_path(&journal::original(number, &step.from, &step.to))
+        Ok(folders)
     }
 
     /// Deletes the originals after the move was recorded. Those that cannot be deleted now are [settled](super::settle) later.
@@ -176,21 +190,22 @@ impl RunningMove {
     }
 
     /// Copies all files, some in parallel: while one waits for the disk another is rewritten.
-    fn copy_all(
+    fn copy_all<'a>(
         &self,
-        steps: &[MoveStep],
-        watch: ProgressCallback<'_>,
-    ) -> Result<Vec<(FileIdentity, Option<FileIdentity>)>, TranscriptError> {
+        steps: &'a [MoveStep],
+        temporary: &'a [PathBuf],
+        on_bytes: ProgressCallback<'_>,
+    ) -> Result<Vec<CopiedFile<'a>>, TranscriptError> {
         let has_failed = AtomicBool::new(false);
-        let numbered: Vec<(usize, &MoveStep)> = steps.iter().enumerate().collect();
+        let numbered: Vec<_> = steps.iter().zip(temporary).enumerate().collect();
         let copied = threads::for_each(
             &numbered,
             PARALLEL_COPIES,
             || (),
-            |(number, step), ()| {
+            |(number, (step, temporary)), ()| {
                 // After a failure no other copy is started.
-                let result =
-                    (!has_failed.load(Ordering::Relaxed)).then(|| self.copy_one(*number, step, watch));
+                let result = (!has_failed.load(Ordering::Relaxed))
+                    .then(|| self.copy(*number, step, temporary, on_bytes));
                 has_failed.fetch_or(matches!(result, Some(Err(_))), Ordering::Relaxed);
                 result
             },
@@ -201,33 +216,21 @@ impl RunningMove {
         Ok(copied)
     }
 
-    fn copy_one(
-        &self,
-        number: usize,
-        step: &MoveStep,
-        watch: ProgressCallback<'_>,
-    ) -> Result<(FileIdentity, Option<FileIdentity>), TranscriptError> {
-        make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
-        let seen = self.copy(number, step, watch)?;
-        Ok((seen, self.new_file(number, step)?))
-    }
-
     /// Writes the new content of a file next to its destination.
-    fn copy(
+    fn copy<'a>(
         &self,
         number: usize,
-        step: &MoveStep,
-        watch: ProgressCallback<'_>,
-    ) -> Result<FileIdentity, TranscriptError> {
-        let temporary = self.temporary[number].clone();
-        let source = open_file(&step.from).map_err(TranscriptError::io("open", &step.from))?;
-        let metadata_before = source
-            .metadata()
-            .map_err(TranscriptError::io("read", &step.from))?;
-        let file = NewFile::create(&temporary);
-        let mut file = file.map_err(TranscriptError::io("create", &temporary))?;
+        step: &'a MoveStep,
+        temporary: &'a Path,
+        on_bytes: ProgressCallback<'_>,
+    ) -> Result<CopiedFile<'a>, TranscriptError> {
+        make_folder(step.to.parent().unwrap_or(Path::new("/")))?;
+        let (source, metadata) =
+            open_with_metadata(&step.from).map_err(TranscriptError::io("open", &step.from))?;
+        let file = NewFile::create(temporary);
+        let mut file = file.map_err(TranscriptError::io("create", temporary))?;
         self.count_change()?;
-        let read = ProgressReader::new((&source).take(metadata_before.len()), watch);
+        let read = ProgressReader::new((&source).take(metadata.len()), on_bytes);
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
         let relocation = step.relocation();
         let written = match relocation.is_empty() {
@@ -238,39 +241,25 @@ impl RunningMove {
         if unchanged > 0 {
             tracing::warn!(path = %step.from.display(), unchanged, "lines are too long to be changed; they are moved as they are");
         }
-        file.flush().map_err(TranscriptError::io("write", &temporary))?;
+        file.flush().map_err(TranscriptError::io("write", temporary))?;
         // Keep the file's time, so that its position in lists and its expiry by the agent do not change.
-        let set = metadata_before
+        let set = metadata
             .modified()
             .and_then(|modified| file.file().set_modified(modified));
-        set.map_err(TranscriptError::io("set the time of", &temporary))?;
-        file.sync().map_err(TranscriptError::io("sync", &temporary))?;
-        comparison::check_lines(&step.from, &temporary, watch)?;
-        let source_identity = FileIdentity::of(&metadata_before);
-        check_unchanged(&source_identity, &step.from)?;
-        Ok(source_identity)
-    }
-
-    /// The identity of the written file. `None` if the destination has the same content already; the copy is then deleted.
-    fn new_file(&self, number: usize, step: &MoveStep) -> Result<Option<FileIdentity>, TranscriptError> {
-        let temporary = self.temporary[number].clone();
-        let metadata = fs::metadata(&temporary).map_err(TranscriptError::io("read", &temporary))?;
-        let written = Some(FileIdentity::of(&metadata));
-        let existing = none_if_absent(fs::symlink_metadata(&step.to));
-        let Some(existing) = existing.map_err(TranscriptError::io("look at", &step.to))? else {
-            return Ok(written);
-        };
-        let source = fs::symlink_metadata(&step.from).map_err(TranscriptError::io("read", &step.from))?;
-        if is_same_file(&source, &existing) {
-            return Ok(written);
-        }
-        let is_same = same_content(&temporary, &step.to);
-        if !is_same.map_err(TranscriptError::io("compare", &step.to))? {
-            let path = step.to.clone();
-            return Err(TranscriptError::AlreadyExists { path });
-        }
-        fs::remove_file(&temporary).map_err(TranscriptError::io("remove", &temporary))?;
-        Ok(None)
+        set.map_err(TranscriptError::io("set the time of", temporary))?;
+        file.sync().map_err(TranscriptError::io("sync", temporary))?;
+        comparison::check_lines(&step.from, temporary, on_bytes)?;
+        let source = FileIdentity::of(&metadata);
+        check_unchanged(&source, &step.from)?;
+        let original = journal::original(number, &step.from, &step.to);
+        Ok(CopiedFile {
+            step,
+            temporary,
+            original_path: self.intent.original_path(&original),
+            source,
+            written: written_file(step, temporary)?,
+            is_in_place: step.is_in_place()?,
+        })
     }
 
     /// Counts a change on disk.
@@ -304,6 +293,23 @@ impl Drop for RunningMove {
             self.intent.undo(&|_| false);
         }
     }
+}
+
+/// The identity of a written copy. `None` if the destination has the same content already; the copy is then deleted.
+fn written_file(step: &MoveStep, temporary: &Path) -> Result<Option<FileIdentity>, TranscriptError> {
+    let written = FileIdentity::at(temporary).map_err(TranscriptError::io("read", temporary))?;
+    let existing = none_if_absent(fs::symlink_metadata(&step.to));
+    let existing = existing.map_err(TranscriptError::io("look at", &step.to))?;
+    if existing.is_none() || step.is_in_place()? {
+        return Ok(Some(written));
+    }
+    let is_same = same_content(temporary, &step.to);
+    if !is_same.map_err(TranscriptError::io("compare", &step.to))? {
+        let path = step.to.clone();
+        return Err(TranscriptError::AlreadyExists { path });
+    }
+    fs::remove_file(temporary).map_err(TranscriptError::io("remove", temporary))?;
+    Ok(None)
 }
 
 /// Checks that a source is the file that was copied.

@@ -23,12 +23,8 @@ pub struct RemainingForks {
 #[derive(Clone, Debug, Default)]
 pub struct SharedRemainingForks(Arc<Mutex<RemainingForks>>);
 
-/// The forks in a folder.
-#[derive(Debug, Default)]
-struct FolderForks {
-    /// The forks that name a session, for each session with files of its own.
-    forks: HashMap<String, Vec<PathBuf>>,
-}
+/// The forks in a folder that name a session, for each session with files of its own.
+type FolderForks = HashMap<String, Vec<PathBuf>>;
 
 impl SharedRemainingForks {
     /// Locks the forks for one session's move at a time.
@@ -54,60 +50,52 @@ impl RemainingForks {
         transcript: &Path,
         session: &str,
     ) -> Result<bool, TranscriptError> {
-        let known = self
-            .folders
-            .get(project)
-            .is_some_and(|folder| folder.forks.contains_key(session));
-        if !known {
-            let folder = FolderForks::read(project, session, &self.moving)?;
+        let known = self.folders.get(project).and_then(|folder| folder.get(session));
+        if known.is_none() {
+            let folder = read_forks(project, session, &self.moving)?;
             self.folders.insert(project.to_owned(), folder);
         }
-        let folder = self.folders.get(project);
-        let mut forks = folder
-            .and_then(|folder| folder.forks.get(session))
-            .into_iter()
-            .flatten();
+        let known = self.folders.get(project).and_then(|folder| folder.get(session));
+        let mut forks = known.into_iter().flatten();
         // A fork that was moved before took copies of the files that it borrows.
         Ok(forks.any(|path| path != transcript && path.exists()))
     }
 }
 
-impl FolderForks {
-    /// Reads a folder. Includes `session` even if it has no folder of its own.
-    fn read(project: &Path, session: &str, leaving: &HashSet<PathBuf>) -> Result<Self, TranscriptError> {
-        let to_error = |error| TranscriptError::io("read the folder", project)(error);
-        let mut forks = HashMap::from([(session.to_owned(), Vec::new())]);
-        let mut transcripts = Vec::new();
-        for entry in fs::read_dir(project).map_err(to_error)? {
-            let path = entry.map_err(to_error)?.path();
-            if path.is_dir() {
-                let name = path.file_name().and_then(|name| name.to_str());
-                forks.extend(name.map(|name| (name.to_owned(), Vec::new())));
-            } else if !leaving.contains(&path) && parts::is_lines(&path) && path.is_file() {
-                transcripts.push(path);
-            }
+/// Reads the forks in a folder. Includes `session` even if it has no folder of its own.
+fn read_forks(
+    project: &Path,
+    session: &str,
+    leaving: &HashSet<PathBuf>,
+) -> Result<FolderForks, TranscriptError> {
+    let to_error = |error| TranscriptError::io("read the folder", project)(error);
+    let mut folder = HashMap::from([(session.to_owned(), Vec::new())]);
+    let mut transcripts = Vec::new();
+    for entry in fs::read_dir(project).map_err(to_error)? {
+        let path = entry.map_err(to_error)?.path();
+        if path.is_dir() {
+            let name = path.file_name().and_then(|name| name.to_str());
+            folder.extend(name.map(|name| (name.to_owned(), Vec::new())));
+        } else if !leaving.contains(&path) && parts::is_lines(&path) && path.is_file() {
+            transcripts.push(path);
         }
-        let mut folder = Self { forks };
-        for path in transcripts {
-            let beginning = read_beginning(&path)?;
-            if is_fork(&beginning) {
-                folder.add_fork(&path, &beginning);
-            }
-        }
-        Ok(folder)
     }
-
-    /// Records which sessions a fork names: by an id, or in a path.
-    fn add_fork(&mut self, fork: &Path, beginning: &[u8]) {
+    for path in transcripts {
+        let beginning = read_beginning(&path)?;
+        if !is_fork(&beginning) {
+            continue;
+        }
+        // A fork names sessions by an id, or in a path.
         for name in beginning.split(|byte| matches!(byte, b'"' | b'/')) {
             let name = std::str::from_utf8(name).unwrap_or_default();
-            if let Some(forks) = self.forks.get_mut(name)
-                && forks.last().is_none_or(|last| last != fork)
+            if let Some(forks) = folder.get_mut(name)
+                && forks.last() != Some(&path)
             {
-                forks.push(fork.to_owned());
+                forks.push(path.clone());
             }
         }
     }
+    Ok(folder)
 }
 
 #[cfg(test)]

@@ -147,10 +147,7 @@ impl Stage {
 }
 
 fn carry_out(moving: &mut RunningMove) -> Result<(), TranscriptError> {
-    moving.run(&mut MoveObserver {
-        on_bytes: &|_| Ok(()),
-        on_placing: &mut |_, _| {},
-    })
+    moving.run(&|_| Ok(()), &mut |_, _| {})
 }
 
 /// Results that were written in the new place are named by their path there.
@@ -364,10 +361,7 @@ fn a_source_that_somebody_writes_to_stays_with_what_was_written() {
     let stage = Stage::new();
     let mut moving = stage.begin(stage.steps("-home-u-other", NEW));
     let source = stage.at("-home-u-my-app/s2.jsonl");
-    let refused = moving.run(&mut MoveObserver {
-        on_bytes: &|_| Ok(()),
-        on_placing: &mut |_, _| fs::write(&source, "more\n").unwrap(),
-    });
+    let refused = moving.run(&|_| Ok(()), &mut |_, _| fs::write(&source, "more\n").unwrap());
     assert!(matches!(refused, Err(TranscriptError::Changed { path }) if path == source));
     drop(moving);
     assert_eq!(stage.read("-home-u-my-app/s2.jsonl"), "more\n");

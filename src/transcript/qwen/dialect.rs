@@ -27,11 +27,8 @@ pub(crate) struct Qwen;
 impl Dialect for Qwen {
     fn abilities(&self) -> Abilities {
         Abilities {
-            can_copy: false,
-            can_delete: false,
-            finds_by_folder: false,
-            continues_by_reference: false,
             has_fixed_folder: true,
+            ..Abilities::default()
         }
     }
 
@@ -94,7 +91,7 @@ impl Dialect for Qwen {
             cwd: cwd.map(|cwd| (cwd, is_there(cwd))),
         };
         let opened = read(home.index_cache, path)?;
-        let report = check(reading::open(path)?, opened.history.index(), place);
+        let report = check(reading::open(path)?, &opened.history.index, place);
         report.map_err(TranscriptError::io("read", path))
     }
 
@@ -122,8 +119,8 @@ impl Dialect for Qwen {
         Ok(TranscriptState {
             is_answered: turn_end == TurnEnd::Ended,
             turn_end,
-            prompts: Some(opened.history.prompts()),
-            bytes: opened.history.bytes(),
+            prompts: Some(opened.history.index.prompts),
+            bytes: opened.history.index.bytes,
         })
     }
 
@@ -173,10 +170,8 @@ fn best(
             .rev()
             .max_by_key(|path| (is_preferred(path), turns(path))),
     };
-    best.cloned().ok_or_else(|| TranscriptError::NotFound {
-        upstream_id: id.to_owned(),
-        root: home.root.to_owned(),
-    })
+    best.cloned()
+        .ok_or_else(|| TranscriptError::not_found(home.root, id))
 }
 
 fn open(

@@ -11,7 +11,6 @@ use super::record::{RecordKind, given_title};
 use crate::transcript::TranscriptError;
 use crate::transcript::dialect::TurnEnd;
 use crate::transcript::fields::{Fields, INNER_LIMIT};
-use crate::transcript::file_read::read_range;
 use crate::transcript::indexes::{GrowingIndex, IndexedBranch, IndexesByPath};
 use crate::transcript::lines::{LINE_LIMIT_BYTES, text_of_same_length};
 use crate::transcript::message::TranscriptMessage;
@@ -22,7 +21,7 @@ use crate::transcript::reading::READ_BYTES;
 /// The messages of a branch.
 #[derive(Debug)]
 pub(in crate::transcript) struct QwenHistory {
-    index: Arc<QwenIndex>,
+    pub(super) index: Arc<QwenIndex>,
     branch: Branch,
     /// The entries that are messages, in the order of the branch.
     messages: Vec<u32>,
@@ -61,15 +60,6 @@ impl IndexedBranch for QwenHistory {
 }
 
 impl QwenHistory {
-    pub(super) fn index(&self) -> &QwenIndex {
-        &self.index
-    }
-
-    /// The turns on all branches.
-    pub(super) fn prompts(&self) -> u64 {
-        self.index.prompts
-    }
-
     fn entries(&self) -> impl DoubleEndedIterator<Item = (u32, RecordKind)> {
         let entries = &self.index.entries;
         let positions = self.branch.positions.iter();
@@ -86,11 +76,6 @@ impl QwenHistory {
             Some((_, RecordKind::Reply)) => TurnEnd::Ambiguous,
             _ => TurnEnd::Open,
         }
-    }
-
-    /// How many bytes were read.
-    pub(super) fn bytes(&self) -> u64 {
-        self.index.bytes
     }
 }
 
@@ -140,11 +125,11 @@ impl OpenTranscript for OpenQwenTranscript {
     }
 
     fn prompts(&self) -> Option<u64> {
-        Some(self.history.prompts())
+        Some(self.history.index.prompts)
     }
 
     fn max_recorded_turns(&self) -> Option<u64> {
-        Some(self.history.prompts())
+        Some(self.history.index.prompts)
     }
 
     fn ends_torn(&self) -> bool {
@@ -207,12 +192,7 @@ impl OpenQwenTranscript {
         path: &Path,
         until: Option<&str>,
     ) -> Result<Self, TranscriptError> {
-        let read = |file: &File, end| {
-            let mut index = QwenIndex::default();
-            index.extend(read_range(file, 0, end))?;
-            Ok(index)
-        };
-        indexes.update(path, read, |indexed, file| {
+        indexes.update(path, QwenIndex::read_file, |indexed, file| {
             Ok(Self {
                 history: indexed.branch(path, until)?,
                 path: path.to_owned(),

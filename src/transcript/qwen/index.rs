@@ -31,6 +31,7 @@ pub(in crate::transcript) struct QwenIndex {
     first_by_id: HashMap<RecordId, u32>,
     /// The later entries with an id, by its first entry.
     repeats: BTreeMap<u32, Vec<u32>>,
+    /// How many bytes were read.
     pub(super) bytes: u64,
     /// The end of the last line that has a newline.
     complete_bytes: u64,
@@ -38,6 +39,7 @@ pub(in crate::transcript) struct QwenIndex {
     has_unterminated_record: bool,
     pub(super) garbage_lines: u64,
     pub(super) ends_torn: bool,
+    /// The prompts on all branches.
     pub(super) prompts: u64,
 }
 

@@ -15,8 +15,6 @@ pub(crate) struct Filter {
     pub(super) text_bytes: usize,
     /// Whether `null` replaces a longer string.
     pub(super) is_whole: bool,
-    /// How much of the end of a longer string to copy after its beginning.
-    pub(super) end_bytes: usize,
     /// Which members of an object to copy.
     members: &'static [(&'static str, Filter)],
     /// A filter with more members.
@@ -40,7 +38,6 @@ impl Filter {
         Self {
             text_bytes: bytes,
             is_whole: false,
-            end_bytes: 0,
             members: &[],
             base: None,
             elements: None,
@@ -67,14 +64,6 @@ impl Filter {
     pub(in crate::transcript) const fn or_text(self, bytes: usize) -> Self {
         Self {
             text_bytes: bytes,
-            ..self
-        }
-    }
-
-    /// Also copies the end of a longer string: its last bytes after the last escape, without white space at the very end.
-    pub(in crate::transcript) const fn and_end(self, bytes: usize) -> Self {
-        Self {
-            end_bytes: bytes,
             ..self
         }
     }

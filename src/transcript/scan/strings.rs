@@ -74,68 +74,6 @@ pub(super) fn trim_cut(text: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// The last bytes of a string of which no more is copied.
-#[derive(Debug, Default)]
-pub(super) struct StringEnd {
-    bytes: Vec<u8>,
-    /// How many of them are wanted.
-    wanted_bytes: usize,
-    /// Whether earlier bytes were dropped.
-    is_cut: bool,
-}
-
-impl StringEnd {
-    /// Begins a string of which this much is wanted.
-    pub(super) fn begin(&mut self, wanted_bytes: usize) {
-        self.bytes.clear();
-        self.wanted_bytes = wanted_bytes;
-        self.is_cut = false;
-    }
-
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        let last = bytes.len().saturating_sub(self.wanted_bytes);
-        if last > 0 {
-            self.bytes.clear();
-            self.is_cut = true;
-        }
-        self.bytes.extend_from_slice(&bytes[last..]);
-        // Not after each byte, which may come alone.
-        if self.bytes.len() > 2 * self.wanted_bytes {
-            self.bytes.drain(..self.bytes.len() - self.wanted_bytes);
-            self.is_cut = true;
-        }
-    }
-
-    /// All bytes that were pushed. `None` if some were dropped.
-    pub(super) fn whole(&self) -> Option<&[u8]> {
-        (!self.is_cut).then_some(&self.bytes)
-    }
-
-    /// The text after the last escape, without white space at the end.
-    pub(super) fn plain(&self) -> &[u8] {
-        let mut end = self.bytes.as_slice();
-        while let Some(shorter) = [&b"\\n"[..], b"\\r", b"\\t", b" "]
-            .iter()
-            .find_map(|space| end.strip_suffix(*space))
-        {
-            end = shorter;
-        }
-        let start = memchr::memrchr2(b'\\', b'"', end).map_or(0, |last| {
-            let escape = match (end[last], end.get(last + 1)) {
-                // Its backslash was dropped.
-                (b'"', _) => 1,
-                // The backslash may be an escaped one. Then this omits a character more than necessary.
-                (_, Some(b'u')) => 6,
-                _ => 2,
-            };
-            last + escape
-        });
-        let end = end.get(start..).unwrap_or_default();
-        let first = end.iter().position(|byte| byte & 0xC0 != 0x80);
-        end.get(first.unwrap_or(end.len())..).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -155,28 +93,6 @@ mod tests {
             let mut word = [b'x'; 8];
             word[place] = byte;
             prop_assert_eq!(special(&word), if is_special(byte) { place } else { 8 });
-        }
-    }
-
-    #[test]
-    fn of_a_long_string_the_end_is_kept_up_to_the_last_escape() {
-        for (pushed, plain) in [
-            (&["x", "0123456789abcdef"][..], "6789abcdef"),
-            (&["0123456789", "abc", "def", "ghij"], "0123456789abcdefghij"),
-            (&["x", r"\n012345", r"67</a>\r\n "], "7</a>"),
-            (&["x0123456789", r"a\nb\\</a>"], "/a>"),
-            (&["x", r#"\"123456789"#], "123456789"),
-            (&["0123456789", r"aaa\u00e9</a>"], "</a>"),
-            (&["0123456789", r"aaaaaaa\u00"], ""),
-            (&["0123456789", "aaaaaaé</a>ü"], "aaé</a>ü"),
-            (&["0123456789", "é123456789"], "123456789"),
-            (&["0123456789", r"\n\n\n\n\n\n"], ""),
-        ] {
-            let mut end = StringEnd::default();
-            end.begin(10);
-            pushed.iter().for_each(|piece| end.push(piece.as_bytes()));
-            let found = end.whole().unwrap_or_else(|| end.plain());
-            assert_eq!(std::str::from_utf8(found), Ok(plain), "{pushed:?}");
         }
     }
 

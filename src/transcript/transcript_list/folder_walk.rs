@@ -63,14 +63,19 @@ impl FolderWalk {
         let mut names = Vec::new();
         for folder in finding.folders(root, format) {
             let named = for_each_transcript_name(&folder, format, |entry| names.push(entry.path()));
-            match named {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    finding.unreadable.push((folder, error));
-                }
-                _ => {}
-            }
+            finding.note_unreadable(&folder, named);
         }
         (names, finding.unreadable)
+    }
+
+    /// Notes a folder that could not be read, unless it is missing.
+    fn note_unreadable<T>(&mut self, folder: &Path, read: io::Result<T>) -> Option<T> {
+        match read {
+            Ok(read) => return Some(read),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.unreadable.push((folder.to_owned(), error)),
+        }
+        None
     }
 
     /// Finds the transcripts in one folder, which may be missing.
@@ -110,14 +115,8 @@ impl FolderWalk {
         let mut folders = Vec::new();
         let mut seen = HashSet::new();
         while let Some(folder) = pending.pop() {
-            let metadata = match fs::metadata(&folder) {
-                Ok(metadata) => metadata,
-                Err(error) => {
-                    if error.kind() != io::ErrorKind::NotFound {
-                        self.unreadable.push((folder, error));
-                    }
-                    continue;
-                }
+            let Some(metadata) = self.note_unreadable(&folder, fs::metadata(&folder)) else {
+                continue;
             };
             // A link can make a folder contain itself.
             if !seen.insert((metadata.dev(), metadata.ino())) {
@@ -131,23 +130,11 @@ impl FolderWalk {
 
     /// The folders in a folder, including links to folders, sorted. Empty if the folder is missing.
     fn folders_in(&mut self, folder: &Path) -> Vec<PathBuf> {
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound {
-                    self.unreadable.push((folder.to_owned(), error));
-                }
-                return Vec::new();
-            }
-        };
+        let entries = self.note_unreadable(folder, fs::read_dir(folder));
         let mut folders = Vec::new();
-        for entry in entries {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    self.unreadable.push((folder.to_owned(), error));
-                    break;
-                }
+        for entry in entries.into_iter().flatten() {
+            let Some(entry) = self.note_unreadable(folder, entry) else {
+                break;
             };
             let is_folder = match entry.file_type() {
                 Ok(kind) if kind.is_symlink() => entry.path().is_dir(),
@@ -166,11 +153,8 @@ impl FolderWalk {
     fn collect_files(&mut self, folders: &[PathBuf], format: Format) {
         let results = on_threads(folders, |folder, _| files_in(folder, format).map(Some));
         for (folder, results) in folders.iter().zip(results) {
-            match results {
-                Ok(files) => self.files.extend(files.unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => self.unreadable.push((folder.clone(), error)),
-            }
+            let files = self.note_unreadable(folder, results).flatten();
+            self.files.extend(files.unwrap_or_default());
         }
         let mut seen = HashSet::with_capacity(self.files.len());
         self.files.retain(|file| {

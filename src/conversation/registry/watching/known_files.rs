@@ -55,7 +55,7 @@ impl KnownFiles {
     /// Records a file that exists at startup: its whole content is old.
     pub(super) fn note_at_start(&mut self, path: &Path, id: &UpstreamId, identity: &FileVersion) {
         let seen = KnownFile {
-            judged_bytes: identity.bytes(),
+            judged_bytes: identity.bytes,
             ..self.new_file(id, identity)
         };
         self.put(path, seen);
@@ -64,7 +64,7 @@ impl KnownFiles {
     /// Whether a file has changed since the last check.
     pub(super) fn differs(&self, path: &Path, identity: &FileVersion) -> bool {
         let seen = self.files.get(path);
-        seen.is_none_or(|seen| !seen.is_same_file(identity) || seen.bytes != identity.bytes())
+        seen.is_none_or(|seen| !seen.is_same_file(identity) || seen.bytes != identity.bytes)
     }
 
     /// Takes out the state of a file, updated to its present version. The caller must [put](Self::put) it back.
@@ -178,7 +178,7 @@ impl KnownFiles {
         KnownFile {
             session: self.hasher.hash_one(id),
             device_and_inode: identity.device_and_inode(),
-            bytes: identity.bytes(),
+            bytes: identity.bytes,
             judged_bytes: 0,
             cut_at: 0,
             last_reported_prompt: None,

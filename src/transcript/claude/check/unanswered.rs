@@ -31,8 +31,7 @@ pub(in crate::transcript::claude) fn unanswered_calls(
         if pruned.has_more {
             return Ok(BTreeMap::new());
         }
-        let fields = pruned.fields();
-        for item in MessageFacts::of(&Record { fields }).items {
+        for item in MessageFacts::of(&Record::of(&pruned)).items {
             match item {
                 CallOrResult::Call { id, .. } => calls.entry(offset).or_default().push(id),
                 CallOrResult::Result { id } => drop(answered.insert(id)),

@@ -246,13 +246,13 @@ proptest! {
         let mut parts = ClaudeIndex::read(&text.as_bytes()[..middle]).expect("memory can be read");
         parts.extend(&text.as_bytes()[middle..]).expect("memory can be read");
         prop_assert_eq!(&parts.select(until.map(spoken).as_deref(), follow), &selection);
-        prop_assert_eq!(parts.prompts(), index.prompts());
+        prop_assert_eq!(parts.prompts, index.prompts);
         let missing: Vec<_> = index.missing_parents().collect();
         prop_assert_eq!(parts.missing_parents().collect::<Vec<_>>(), missing.clone());
         let (earlier, later) = text.as_bytes().split_at(middle);
         let parts = ClaudeIndex::read_parts(earlier, later, middle as u64).expect("memory can be read");
         prop_assert_eq!(&parts.select(until.map(spoken).as_deref(), follow), &selection);
-        prop_assert_eq!((parts.prompts(), parts.records(), parts.extent()), (index.prompts(), index.records(), index.extent()));
+        prop_assert_eq!((parts.prompts, parts.records(), parts.extent()), (index.prompts, index.records(), index.extent()));
         prop_assert_eq!(parts.missing_parents().collect::<Vec<_>>(), missing);
     }
 }
@@ -289,7 +289,7 @@ fn a_line_longer_than_one_that_is_read_whole_is_no_record() {
         let before = format!("{PROMPT}\n{begin}");
         let reader = before.as_bytes().chain(text).chain(end.as_bytes());
         let index = ClaudeIndex::read(BufReader::with_capacity(1 << 20, reader)).expect("memory can be read");
-        assert_eq!((index.records(), index.garbage_lines()), (records, longer as u64));
+        assert_eq!((index.records(), index.garbage_lines), (records, longer as u64));
         assert_eq!(
             index.extent().bytes as usize,
             PROMPT.len() + 1 + LINE_LIMIT_BYTES + longer + 1

@@ -5,13 +5,13 @@
 //! full.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{find, is_archived};
 use crate::files::durable;
 use crate::transcript::TranscriptError;
 use crate::transcript::copy::{make_folder, rename_if_free};
+use crate::transcript::moving::is_same_file;
 
 /// The folder of rollouts that are not archived, below Codex' own folder.
 const SESSIONS_FOLDER: &str = "sessions";
@@ -40,10 +40,7 @@ pub fn expected_path_if_moved(
 /// is already there.
 pub fn move_to_expected_path(root: &Path, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
     let Some((path, target)) = expected_path_if_moved(root, upstream_id)? else {
-        return Err(TranscriptError::NotFound {
-            upstream_id: upstream_id.to_owned(),
-            root: root.to_owned(),
-        });
+        return Err(TranscriptError::not_found(root, upstream_id));
     };
     make_folder(target.parent().unwrap_or(root))?;
     rename_if_free(&path, &target)?;
@@ -85,7 +82,7 @@ pub fn expected_path(root: &Path, path: &Path) -> Option<PathBuf> {
 /// Whether two paths lead to the same file, for example through a link among the folders or by two hard links.
 fn is_same_inode(left: &Path, right: &Path) -> bool {
     match (fs::metadata(left), fs::metadata(right)) {
-        (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        (Ok(left), Ok(right)) => is_same_file(&left, &right),
         _ => false,
     }
 }

@@ -86,9 +86,9 @@ impl RolloutTree {
     /// As [`super::find`].
     pub(super) fn find(&self, upstream_id: &str) -> Result<PathBuf, TranscriptError> {
         let found = self.locate(upstream_id)?;
-        found.into_iter().next().ok_or_else(|| TranscriptError::NotFound {
-            upstream_id: upstream_id.to_owned(),
-            root: self.root.clone(),
-        })
+        found
+            .into_iter()
+            .next()
+            .ok_or_else(|| TranscriptError::not_found(&self.root, upstream_id))
     }
 }

@@ -23,9 +23,9 @@ pub(super) fn index(path: &Path) -> Facts {
     let counts = format!(
         "records {} prompts {} garbage {} torn {} live {}",
         index.records(),
-        index.prompts(),
-        index.garbage_lines(),
-        index.ends_torn(),
+        index.prompts,
+        index.garbage_lines,
+        index.ends_torn,
         index.live_uuid().unwrap_or_default(),
     );
     let branch = index.select(None, true);
@@ -47,11 +47,8 @@ pub(super) fn flags(facts: &Facts, offset: u64) -> String {
     if branch.leaf_offset == offset {
         flags.push("leaf".to_owned());
     }
-    if let Some(join) = branch.join_at(offset) {
-        flags.push(format!(
-            "joined to {}",
-            join.parent.as_deref().unwrap_or("nothing")
-        ));
+    if let Some(join) = branch.joins.get(&offset) {
+        flags.push(format!("joined to {}", join.as_deref().unwrap_or("nothing")));
     }
     if flags.is_empty() {
         "-".to_owned()
