@@ -473,7 +473,7 @@ impl Actor {
             Message::Call(mut incoming) => {
                 if matches!(
                     incoming.call,
-                    Call::Prompt { .. } | Call::Edit { .. } | Call::Continue { .. }
+                    Call::Prompt(..) | Call::Edit(..) | Call::Continue(_)
                 ) {
                     self.drop_disconnected_client();
                 }

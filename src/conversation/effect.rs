@@ -20,10 +20,8 @@ use jiff::Timestamp;
 use crate::chain::{NewLink, UndoEffect};
 use crate::store::{Anchor, ConversationRecord, CutShortPrompt, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::moving::SharedRemainingForks;
 
 use super::answer::{Answer, Caller};
-use super::destination::Destination;
 use super::edit::EditBranch;
 use super::error::{ConversationError, StoreFailure};
 use super::prompt_request::DroppedPrompt;
@@ -31,7 +29,7 @@ use super::reported_settings::SettingChange;
 use super::running_work::Progress;
 use super::transcript_growth::LoadedHistory;
 
-pub use call::{Call, Fork, IncomingCall, NewTurn};
+pub use call::{Call, Fork, IncomingCall, MoveRequest, NewTurn, Response};
 pub use cut_short::PromptArrival;
 
 /// The moment at which an input arrives; the state machine has no clock of its own.
@@ -164,21 +162,11 @@ pub enum Work {
         by_force: bool,
     },
     /// Move the conversation's files to another folder.
-    Move {
-        /// Where they go.
-        destination: Destination,
-        /// What is known about the old folders, shared by all conversations that move together.
-        neighbours: SharedRemainingForks,
-        /// Counts the progress.
-        progress: Arc<Progress>,
-    },
+    Move(MoveRequest),
     /// Undo what the last job made, because it could not be recorded. The result is that error.
     UndoWork(StoreFailure),
-    /// Make a repaired copy of the head.
-    Repair {
-        /// Counts the progress.
-        progress: Arc<Progress>,
-    },
+    /// Make a repaired copy of the head. Counts the progress.
+    Repair(Arc<Progress>),
     /// Look for a prompt in the transcript of its session.
     CheckArrival(Box<CutShortPrompt>),
     /// Ask the agent of the open session for these settings, with these further parameters of an editor's request.

@@ -48,7 +48,7 @@ use super::actor::{Actor, ActorParts, ClientSwitchReason, Deliver, MAILBOX_CAPAC
 use super::answer::{Answer, CallKey, MadeConversation};
 use super::client_request::ClientMessage;
 use super::closed_sessions::AllClosedSessions;
-use super::effect::{Call, Fork, IncomingCall};
+use super::effect::{Call, IncomingCall};
 use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::{normalized_folder, usable_folder};
@@ -178,10 +178,7 @@ impl Registry {
             if !is_opened {
                 return Ok(Answer::Conversation(created));
             }
-            let resume = Call::Resume {
-                min_fidelity: Fidelity::Text,
-            };
-            match registry.ask(created.id, resume).await {
+            match registry.ask(created.id, Call::Resume(Fidelity::Text)).await {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Internal),
                 Err(error) => Err(error.with_id("conversationId", &created.id)),
@@ -267,20 +264,15 @@ impl Registry {
         mut call: Call,
         request: Option<CallKey>,
     ) -> Result<oneshot::Receiver<Result<Answer, ConversationError>>, ConversationError> {
-        if let Call::Update {
-            settings: Some(settings),
-            ..
-        } = &call
-        {
-            check_settings(settings)?;
-        }
-        if let Call::Update {
-            title: Some(title), ..
-        }
-        | Call::Fork(Fork {
-            title: Some(title), ..
-        }) = &mut call
-        {
+        let title = match &mut call {
+            Call::Update(update, _) => {
+                check_settings(&update.settings)?;
+                update.title.as_mut()
+            }
+            Call::Fork(fork) => fork.title.as_mut(),
+            _ => None,
+        };
+        if let Some(title) = title {
             check_title(title)?;
             *title = normalized_title(title);
         }
@@ -392,7 +384,7 @@ impl Registry {
         message: &Message,
     ) -> Result<mpsc::Sender<Message>, ConversationError> {
         let is_deletion =
-            matches!(message, Message::Call(incoming) if matches!(incoming.call, Call::Delete { .. }));
+            matches!(message, Message::Call(incoming) if matches!(incoming.call, Call::Delete(_)));
         if let Some(entry) = self.lock().get(&id) {
             // If parts are missing, this task was started by a deletion that failed or still runs.
             return match is_deletion || entry.essential_lost.is_empty() {

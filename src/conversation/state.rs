@@ -22,9 +22,8 @@ use crate::agent::policy::InterruptPolicy;
 use crate::store::{ConversationRecord, RestingState};
 
 use super::answer::{CallKey, Caller};
-use super::destination::Destination;
 use super::edit::TurnEdit;
-use super::effect::{Effect, Fork, Now, OpenedSession, Work};
+use super::effect::{Effect, Fork, MoveRequest, Now, OpenedSession, Response, Work};
 use super::error::ConversationError;
 use super::prompt_request::{DroppedPrompt, PromptRequest, held_prompt_view};
 use super::reported_settings::shown_settings;
@@ -113,12 +112,8 @@ pub struct Turn<R> {
 /// The answer to a question whose agent has ended, for the next agent.
 #[derive(Debug)]
 pub struct OrphanAnswer<R> {
-    /// The question.
-    pub interrupt_id: InterruptId,
-    /// ACP's outcome.
-    pub outcome: RawJson,
-    /// Who answered, as reported to other clients.
-    pub by: String,
+    /// The answer.
+    pub response: Response,
     /// The question itself, after it was removed from the record, for as long as it may have to be restored.
     pub question: Option<Interrupt>,
     /// Who made the call.
@@ -218,12 +213,7 @@ pub enum OperationKind {
     /// Reads the lineage to find the target of an undo. The progress counts the files, if they have to move back.
     Undo(Arc<Progress>),
     /// Moves the conversation's files to another folder.
-    Move {
-        /// Where they go.
-        destination: Destination,
-        /// Whether it undoes an earlier move.
-        undoes: bool,
-    },
+    Move(MoveRequest),
     /// Makes a repaired copy of the head.
     Repair,
     /// Clears the chain.
@@ -393,7 +383,7 @@ impl<R> Model<R> {
     #[must_use]
     pub fn is_moving(&self) -> bool {
         let kind = self.operation.as_ref().map(|op| &op.kind);
-        self.is_paused || matches!(kind, Some(OperationKind::Move { .. }))
+        self.is_paused || matches!(kind, Some(OperationKind::Move(_)))
     }
 
     /// The conversation as clients may see it now.

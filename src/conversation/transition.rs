@@ -206,8 +206,8 @@ impl<R> Model<R> {
             (OperationKind::Undo(progress), WorkResult::UndoTargetFound(undoing, has_moved_files)) => {
                 self.undo_target_found(undoing, has_moved_files, caller, progress);
             }
-            (OperationKind::Move { destination, undoes }, WorkResult::Moved(answer)) => {
-                self.files_moved(answer, destination, undoes, caller);
+            (OperationKind::Move(request), WorkResult::Moved(answer)) => {
+                self.files_moved(answer, request, caller);
             }
             (OperationKind::Repair, WorkResult::Repaired(answer, made)) => {
                 self.repaired(answer, made, caller);
@@ -216,7 +216,7 @@ impl<R> Model<R> {
                 self.arrival_checked(arrival, death);
             }
             (OperationKind::Configure { title, others }, WorkResult::Configured) => {
-                self.write_update(title, Some(*others), caller);
+                self.write_update(title, *others, caller);
             }
             _ => self.effects.push(Effect::Dispose(Disposition::Drop)),
         }

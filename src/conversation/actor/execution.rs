@@ -177,13 +177,9 @@ impl Actor {
             }
             Work::FindUndoTarget { session, progress } => self.find_undo_target(job, session, progress),
             Work::Close { deletion, by_force } => self.close_session(job, deletion, by_force),
-            Work::Move {
-                destination,
-                neighbours,
-                progress,
-            } => self.move_files(job, destination, neighbours, progress),
+            Work::Move(request) => self.move_files(job, request),
             Work::UndoWork(failure) => self.undo_last_work(job, failure),
-            Work::Repair { progress } => self.repair(job, progress),
+            Work::Repair(progress) => self.repair(job, progress),
             Work::CheckArrival(sent) => self.check_arrival(job, *sent),
             Work::Configure(changes, params) => self.configure(job, changes, params),
         }

@@ -1,13 +1,15 @@
 //! Calls of clients: admission, idempotency, and the calls that need no outside work.
 
-use bridge_protocol::conversation::Settings;
+use bridge_protocol::conversation::{Settings, TranscriptsOnDelete};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
+use bridge_protocol::method::Update;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::FailureSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
+use crate::conversation::edit::TurnEdit;
 use crate::conversation::effect::{Call, Deadline, Effect, IncomingCall, Now, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_request::PromptRequest;
@@ -35,84 +37,42 @@ impl<R> Model<R> {
 
     fn carry_out_call(&mut self, call: Call, caller: Caller<R>) {
         match call {
-            Call::Prompt {
-                turn,
-                prompt,
-                on_busy,
-                on_limit,
-                min_fidelity,
-            } => {
-                let incoming = PromptRequest {
-                    min_fidelity,
-                    on_limit,
-                    ..PromptRequest::new(turn, prompt, self.now, caller)
+            Call::Prompt(call, turn) => {
+                let request = PromptRequest {
+                    min_fidelity: call.min_fidelity,
+                    on_limit: call.on_limit,
+                    ..PromptRequest::new(turn, call.prompt, self.now, caller)
                 };
-                self.prompt(incoming, on_busy);
+                self.prompt(request, call.on_busy);
             }
-            Call::Continue { at, text, cancel } => {
-                self.schedule_continuation(at, text, cancel, caller);
-            }
-            Call::Cancel {
-                turn_id,
-                queued,
-                params,
-            } => self.cancel(turn_id.as_ref(), queued, params, caller),
-            Call::Resume { min_fidelity } => self.resume_session(min_fidelity, caller),
-            Call::Update {
-                title,
-                settings,
-                expected_revision,
-                params,
-            } => {
-                self.update(title, settings, expected_revision, params, caller);
-            }
+            Call::Continue(call) => self.schedule_continuation(call, caller),
+            Call::Cancel(call, params) => self.cancel(&call, params, caller),
+            Call::Resume(min_fidelity) => self.resume_session(min_fidelity, caller),
+            Call::Update(call, params) => self.update(call, params, caller),
             Call::Fork(fork) => self.fork(fork, caller),
-            Call::Edit {
-                turn,
-                at,
-                prompt,
-                min_fidelity,
-            } => {
-                let incoming = PromptRequest {
-                    min_fidelity,
-                    ..PromptRequest::new(turn, prompt, self.now, caller)
-                };
-                self.edit(at, incoming);
+            Call::Edit(call, at, turn) => {
+                self.start_turn(PromptRequest {
+                    min_fidelity: call.min_fidelity,
+                    ..PromptRequest::new(turn, call.prompt, self.now, caller)
+                });
+                if let Some(turn) = &mut self.turn {
+                    turn.edit = Some(TurnEdit { at, branch: None });
+                }
             }
             Call::Undo { session, progress } => self.undo(session, caller, progress),
-            Call::Move {
-                destination,
-                undoes,
-                neighbours,
-                progress,
-            } => {
-                let work = Work::Move {
-                    destination: destination.clone(),
-                    neighbours,
-                    progress,
-                };
-                self.move_to(destination, undoes, work, caller);
+            Call::Move(request) => self.move_to(request, caller),
+            Call::Repair(progress) => {
+                self.start_when_closed(OperationKind::Repair, caller, Work::Repair(progress));
             }
-            Call::Repair { progress } => {
-                self.start_when_closed(OperationKind::Repair, caller, Work::Repair { progress });
-            }
-            Call::Respond {
-                interrupt_id,
-                outcome,
-                by,
-                turn_id,
-                params,
-            } => {
-                self.respond(&interrupt_id, (outcome, params), by, turn_id, caller);
-            }
+            Call::Respond(response) => self.respond(response, caller),
             Call::PauseForMove | Call::ResumeAfterMove => {
                 self.is_paused = matches!(call, Call::PauseForMove);
                 self.answer(caller, Ok(Answer::Done));
             }
             Call::Close => self.close(caller),
             Call::Reset => self.close_then(OperationKind::Reset, caller),
-            Call::Delete { transcripts } => {
-                let deletes = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
+            Call::Delete(transcripts) => {
+                let deletes = transcripts == TranscriptsOnDelete::Delete;
                 match deletes || self.record.begun_deletion.is_some() {
                     true => self.delete_with_transcripts(caller),
                     false => self.close_then(OperationKind::Delete { transcripts: false }, caller),
@@ -129,18 +89,15 @@ impl<R> Model<R> {
                 at,
             });
         }
-        let may_finish = self.operation.is_none() && matches!(call, Call::Delete { .. });
+        let may_finish = self.operation.is_none() && matches!(call, Call::Delete(_));
         if self.is_deleting() && !may_finish {
             return Some(ConversationError::Busy(
                 "the conversation is being deleted".to_owned(),
             ));
         }
-        let ends_something = matches!(
-            call,
-            Call::Cancel { .. } | Call::Respond { .. } | Call::ResumeAfterMove
-        );
+        let ends_something = matches!(call, Call::Cancel(..) | Call::Respond(_) | Call::ResumeAfterMove);
         // The conversation is held for this move.
-        let may_move = self.operation.is_none() && matches!(call, Call::Move { .. });
+        let may_move = self.operation.is_none() && matches!(call, Call::Move(_));
         if self.is_moving() && !may_move && !ends_something {
             return Some(ConversationError::Busy(
                 "the conversation is being moved to another folder; try again when the move is done"
@@ -152,11 +109,11 @@ impl<R> Model<R> {
         }
         match call {
             Call::Fork(fork) => self.refusal_to_fork(fork),
-            Call::Edit { .. } => self.refusal_to_edit(),
+            Call::Edit(..) => self.refusal_to_edit(),
             Call::Undo { .. } => self.busy_for_history_change("undo"),
-            Call::Move { .. } | Call::PauseForMove => self.refusal_to_leave_agent("move"),
-            Call::Repair { .. } => self.refusal_to_leave_agent("be repaired"),
-            Call::Reset | Call::Delete { .. } => self.busy_with("a turn is running; cancel it first"),
+            Call::Move(_) | Call::PauseForMove => self.refusal_to_leave_agent("move"),
+            Call::Repair(_) => self.refusal_to_leave_agent("be repaired"),
+            Call::Reset | Call::Delete(_) => self.busy_with("a turn is running; cancel it first"),
             _ => None,
         }
     }
@@ -269,7 +226,7 @@ impl<R> Model<R> {
             TurnPhase::Sent | TurnPhase::Accepted => {
                 // If the agent is dead, its transcript is being checked, which ends the turn.
                 if !was_cancelled && self.session.is_some() {
-                    self.cancel_questions();
+                    self.cancel_questions(&[]);
                     self.effects.push(Effect::SendCancel(params));
                     self.effects
                         .push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
@@ -345,30 +302,21 @@ impl<R> Model<R> {
         })
     }
 
-    fn update(
-        &mut self,
-        title: Option<String>,
-        settings: Option<Settings>,
-        expected_revision: Option<u64>,
-        params: Option<RawJson>,
-        caller: Caller<R>,
-    ) {
+    fn update(&mut self, call: Update, params: Option<RawJson>, caller: Caller<R>) {
         let is = self.record.revision;
-        if let Some(expected) = expected_revision.filter(|expected| *expected != is) {
+        if let Some(expected) = call.expected_revision.filter(|expected| *expected != is) {
             let error = ConversationError::RevisionMismatch { expected, is };
             self.answer(caller, Err(error));
             return;
         }
-        let mut others = settings.unwrap_or_default();
-        let changes = match self.session {
-            // The stored value may be the same, and the agent's another one.
-            Some(_) => setting_changes(&others, self.session_info.config_options.as_ref()),
-            None => Vec::new(),
-        };
+        let (title, mut others) = (call.title, call.settings);
+        // The stored value may be the same, and the agent's another one.
+        let changes = setting_changes(&others, self.session_info.config_options.as_ref());
         let mut merged = self.record.settings.clone();
         merge_settings(&mut merged, others.clone(), &self.session_info);
-        if changes.is_empty() && merged == self.record.settings {
-            self.write_update(title, None, caller);
+        let asks_agent = self.session.is_some() && !changes.is_empty();
+        if !asks_agent && merged == self.record.settings {
+            self.write_update(title, others, caller);
             return;
         }
         if self.operation.is_some() || self.closing.is_some() {
@@ -377,14 +325,14 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        if changes.is_empty() {
+        if !asks_agent {
             if self.session.is_none() {
                 // Clients are shown what the next opening asks for.
-                for change in setting_changes(&others, self.session_info.config_options.as_ref()) {
+                for change in changes {
                     note_accepted(&mut self.session_info, &change, &RawJson::default());
                 }
             }
-            self.write_update(title, Some(others), caller);
+            self.write_update(title, others, caller);
             return;
         }
         (others.model, others.mode) = (None, None);
@@ -409,20 +357,13 @@ impl<R> Model<R> {
     }
 
     /// Changes title and settings in the record, writes it, and then answers with the conversation.
-    pub(super) fn write_update(
-        &mut self,
-        title: Option<String>,
-        settings: Option<Settings>,
-        caller: Caller<R>,
-    ) {
+    pub(super) fn write_update(&mut self, title: Option<String>, settings: Settings, caller: Caller<R>) {
         let before = self.record.clone();
         if let Some(title) = title {
             self.record.title = title;
             self.record.reported.title = None;
         }
-        if let Some(settings) = settings {
-            merge_settings(&mut self.record.settings, settings, &self.session_info);
-        }
+        merge_settings(&mut self.record.settings, settings, &self.session_info);
         self.bump_revision();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
         self.answer_change(caller, answer, before);

@@ -3,6 +3,7 @@
 use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, Limit, OnLimit};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::method::Continue;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::CONTINUE_PROMPT;
 use jiff::{SignedDuration, Timestamp};
@@ -24,18 +25,12 @@ const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
 
 impl<R> Model<R> {
     /// Schedules a continuation, or cancels it.
-    pub(super) fn schedule_continuation(
-        &mut self,
-        at: Option<ContinueAt>,
-        text: Option<PromptContent>,
-        cancel: bool,
-        caller: Caller<R>,
-    ) {
+    pub(super) fn schedule_continuation(&mut self, call: Continue, caller: Caller<R>) {
         let before = self.record.clone();
-        let result = if cancel {
-            self.cancel_continuation().map(|()| None)
-        } else {
-            self.wanted_continuation(at, text).map(Some)
+        let cancel = call.cancel;
+        let result = match cancel {
+            true => self.cancel_continuation().map(|()| None),
+            false => self.wanted_continuation(call.at, call.text).map(Some),
         };
         let continuation = match result {
             Ok(continuation) => continuation,

@@ -12,26 +12,18 @@ use crate::chain::{EarlierHead, NewLink, UndoEffect};
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::edit::{EditBranch, TurnEdit};
-use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Ledger, Now, Work};
+use crate::conversation::effect::{
+    CallChange, Deadline, Disposition, Effect, Ledger, MoveRequest, Now, Work,
+};
 use crate::conversation::error::ConversationError;
-use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::running_work::Progress;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Turn, TurnPhase};
 use crate::store::{
     AnsweredInterrupt, ConversationRecord, CutShortPrompt, PendingContinuation, PendingEdit, RestingState,
 };
-use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedRemainingForks;
 
 impl<R> Model<R> {
-    /// Begins a turn that replaces an earlier one, or refuses if something runs.
-    pub(super) fn edit(&mut self, at: PlaceRef, request: PromptRequest<R>) {
-        self.start_turn(request);
-        if let Some(turn) = &mut self.turn {
-            turn.edit = Some(TurnEdit { at, branch: None });
-        }
-    }
-
     /// Why no edit can begin now.
     pub(super) fn refusal_to_edit(&self) -> Option<ConversationError> {
         // The branch of a cancelled edit is given up first, as before a prompt.
@@ -229,30 +221,25 @@ impl<R> Model<R> {
         caller: Caller<R>,
         progress: Arc<Progress>,
     ) {
+        let back_to = |cwd: String, progress| MoveRequest {
+            destination: Destination::Folder(cwd),
+            undoes: true,
+            neighbours: SharedRemainingForks::default(),
+            progress,
+        };
         match effect {
             Some(UndoEffect::Branch(earlier)) => {
                 let kind = match has_moved_files {
                     // If this cannot be recorded, the files are moved back.
-                    true => OperationKind::Move {
-                        destination: Destination::Folder(earlier.link.cwd.clone()),
-                        undoes: true,
-                    },
+                    true => OperationKind::Move(back_to(earlier.link.cwd.clone(), progress)),
                     false => OperationKind::Undo(progress),
                 };
                 self.restore_earlier_head(*earlier, caller, kind);
             }
-            Some(UndoEffect::Move { cwd }) => {
-                let destination = Destination::Folder(cwd);
-                let work = Work::Move {
-                    destination: destination.clone(),
-                    neighbours: SharedRemainingForks::default(),
-                    progress,
-                };
-                match self.refusal_to_leave_agent("move") {
-                    Some(refusal) => self.answer(caller, Err(refusal)),
-                    None => self.move_to(destination, true, work, caller),
-                }
-            }
+            Some(UndoEffect::Move { cwd }) => match self.refusal_to_leave_agent("move") {
+                Some(refusal) => self.answer(caller, Err(refusal)),
+                None => self.move_to(back_to(cwd, progress), caller),
+            },
             None => {
                 let error = ConversationError::Conflict(format!(
                     "nothing to undo in conversation {}",

@@ -144,7 +144,12 @@ impl<R> Model<R> {
             .map_or_else(|| "".into(), |link| link.upstream_id.clone());
         // A live agent must be notified that there is no answer. Without a session, the questions are orphans.
         if self.session.is_some() {
-            self.cancel_questions_of_turn();
+            // Those that the agent asked before the turn are still open there.
+            let earlier = self
+                .turn
+                .as_mut()
+                .map(|turn| std::mem::take(&mut turn.earlier_questions));
+            self.cancel_questions(&earlier.unwrap_or_default());
         }
         self.remove_from_queue_record();
         if failure.is_some() {

@@ -122,7 +122,7 @@ impl<R> Model<R> {
 
     pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, deletion: Option<TranscriptsOnDelete>) {
         self.effects.push(Effect::Disarm(Deadline::Idle));
-        self.cancel_questions();
+        self.cancel_questions(&[]);
         self.start_closing(callers, deletion, false);
     }
 

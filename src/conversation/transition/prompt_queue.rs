@@ -5,6 +5,7 @@
 
 use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::id::TurnId;
+use bridge_protocol::method::Cancel;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::StopReason;
 
@@ -218,14 +219,9 @@ impl<R> Model<R> {
     }
 
     /// Removes prompts from the queue, and cancels the running turn.
-    pub(super) fn cancel(
-        &mut self,
-        turn_id: Option<&TurnId>,
-        queued: bool,
-        params: Option<RawJson>,
-        caller: Caller<R>,
-    ) {
-        let matches = |id: &TurnId| queued || turn_id == Some(id);
+    pub(super) fn cancel(&mut self, call: &Cancel, params: Option<RawJson>, caller: Caller<R>) {
+        let turn_id = call.turn_id.as_ref();
+        let matches = |id: &TurnId| call.queued || turn_id == Some(id);
         let mut prompts = Vec::new();
         let mut was_named = false;
         for asked in std::mem::take(&mut self.queue) {

@@ -345,7 +345,7 @@ impl<R> Model<R> {
     /// Drops the open session. What it still sends is ignored, and its questions end, unless they are kept for the next agent.
     pub(super) fn drop_session(&mut self) {
         if self.session.is_some() {
-            self.cancel_questions();
+            self.cancel_questions(&[]);
             self.session = None;
             self.effects.push(Effect::Detach);
         }

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use bridge_protocol::conversation::{ContinueAt, OnBusy, TranscriptsOnDelete};
+use bridge_protocol::conversation::{ContinueAt, OnBusy};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Fidelity, RollCause};
+use bridge_protocol::method::Cancel;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -103,14 +104,12 @@ impl Run {
             Step::ClockIsSetBack => world.clock_is_set_back(43_200),
             Step::Cancel { turn, queued } => {
                 let turn_id = turn.map(|turn| format!("t{turn}").into());
-                world.call(
-                    Call::Cancel {
-                        turn_id,
-                        queued,
-                        params: None,
-                    },
-                    None,
-                );
+                let call = Cancel {
+                    turn_id,
+                    queued,
+                    ..Cancel::default()
+                };
+                world.call(Call::Cancel(call, None), None);
             }
             Step::Resume(min_fidelity) => {
                 world.resume(min_fidelity);
@@ -157,12 +156,7 @@ impl Run {
                 world.reset();
             }
             Step::Delete => {
-                world.call(
-                    Call::Delete {
-                        transcripts: TranscriptsOnDelete::Keep,
-                    },
-                    None,
-                );
+                world.delete();
             }
             Step::JobEnds { well, way } => self.end_job(well, way),
             Step::Closes if world.closing.is_some() => world.closes(),

@@ -316,15 +316,16 @@ impl World {
                 format!("edit {at}")
             }
             Work::FindUndoTarget { .. } => "look back".to_owned(),
-            Work::Move { destination, .. } => {
+            Work::Move(request) => {
                 assert_eq!(self.closing, None, "its agent may still write");
-                format!("move files to {}", destination.new_cwd(&self.model.record))
+                let to = request.destination.new_cwd(&self.model.record);
+                format!("move files to {to}")
             }
             Work::UndoWork(_) => {
                 self.arrived = None;
                 "take back".to_owned()
             }
-            Work::Repair { .. } => {
+            Work::Repair(_) => {
                 assert_eq!(self.closing, None, "its agent may still write");
                 "repair".to_owned()
             }
