@@ -10,7 +10,7 @@ use bridge_protocol::turn::{StopReason, TurnResult};
 use crate::agent::failure::FailureSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
 use crate::conversation::edit::TurnEdit;
-use crate::conversation::effect::{Call, Deadline, Effect, IncomingCall, Now, Work};
+use crate::conversation::effect::{Call, Deadline, Effect, IncomingCall, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::reported_settings::{
@@ -21,7 +21,7 @@ use crate::store::RequestRecord;
 
 impl<R> Model<R> {
     /// Admits a call. If its key was used before, it joins the earlier call or gets its answer; otherwise it is carried out.
-    pub(super) fn admit(&mut self, incoming: IncomingCall<R>, stored: Option<RequestRecord>) {
+    pub fn admit(&mut self, incoming: IncomingCall<R>, stored: Option<RequestRecord>) {
         let IncomingCall { call, request, reply } = incoming;
         let Some(caller) = self.join_or_repeat(request, stored, reply) else {
             return;
@@ -345,15 +345,8 @@ impl<R> Model<R> {
     }
 
     /// The agent has accepted a setting, with this answer. It counts from now on, also if the next one is refused.
-    pub fn note_setting_accepted(
-        &mut self,
-        change: &SettingChange,
-        answer: &RawJson,
-        now: Now,
-    ) -> Vec<Effect<R>> {
-        self.now = now;
+    pub fn note_setting_accepted(&mut self, change: &SettingChange, answer: &RawJson) {
         self.change_settings(|record, known| setting_accepted(record, known, change, answer));
-        self.end_step()
     }
 
     /// Changes title and settings in the record, writes it, and then answers with the conversation.

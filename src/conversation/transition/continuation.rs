@@ -144,7 +144,7 @@ impl<R> Model<R> {
     }
 
     /// The scheduled continuation is due.
-    pub(super) fn continuation_due(&mut self, turn_id: TurnId) {
+    pub fn continuation_due(&mut self, turn_id: TurnId) {
         let is_due = self
             .record
             .continuation

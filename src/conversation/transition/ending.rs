@@ -239,7 +239,7 @@ impl<R> Model<R> {
     }
 
     /// A deadline passed.
-    pub(super) fn elapsed(&mut self, deadline: Deadline) {
+    pub fn elapsed(&mut self, deadline: Deadline) {
         match deadline {
             Deadline::Accept => self.accept_prompt(),
             Deadline::Cancel => self.cancel_ignored(),
@@ -264,7 +264,7 @@ impl<R> Model<R> {
     }
 
     /// The agent's process ended. `is_bystander`: the daemon ended it because of another conversation.
-    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, is_bystander: bool) {
+    pub fn agent_died(&mut self, status: &str, stderr_tail: &str, is_bystander: bool) {
         let was_open = self.session.is_some();
         self.orphan_questions();
         self.drop_session();

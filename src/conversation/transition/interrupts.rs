@@ -25,7 +25,7 @@ const BY_POLICY: &str = "policy";
 
 impl<R> Model<R> {
     /// The agent asks a question. It is recorded before it is shown.
-    pub(super) fn question_asked(&mut self, kind: InterruptKind, params: RawJson, id: InterruptId) {
+    pub fn question_asked(&mut self, kind: InterruptKind, params: RawJson, id: InterruptId) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Params<'a> {
@@ -102,7 +102,7 @@ impl<R> Model<R> {
     }
 
     /// The agent withdrew its question.
-    pub(super) fn question_withdrawn(&mut self, id: &InterruptId) {
+    pub fn question_withdrawn(&mut self, id: &InterruptId) {
         let Some(question) = self.open_question(id) else {
             return;
         };

@@ -6,7 +6,7 @@ use bridge_protocol::event::Event;
 use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Milestone, Now, Work};
+use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Milestone, Work};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Closing, Model, Operation, OperationKind, Stage, TurnPhase};
 use crate::store::{BegunDeletion, ReportedSettings, RestingState};
@@ -147,7 +147,7 @@ impl<R> Model<R> {
 
     /// The session must be opened in another process before its next use. Until then it stays open here, because tools of its
     /// agent may be running.
-    pub(super) fn leave_process_later(&mut self) {
+    pub fn leave_process_later(&mut self) {
         if let Some(live) = &mut self.session {
             live.needs_new_process = true;
         }
@@ -180,12 +180,10 @@ impl<R> Model<R> {
 
     /// Closes the session in a process that gets no new work, so that the process ends and releases what it holds. The next
     /// prompt brings the session back in another process.
-    pub fn leave_retired_agent(&mut self, now: Now) -> Vec<Effect<R>> {
-        self.now = now;
+    pub fn leave_retired_agent(&mut self) {
         if self.can_leave_agent() {
             self.begin_close(Vec::new(), None);
         }
-        self.end_step()
     }
 
     fn is_quiet(&self) -> bool {
@@ -316,7 +314,7 @@ impl<R> Model<R> {
     }
 
     /// The daemon stops: whatever waits is refused, and whatever runs is cancelled.
-    pub(super) fn stop(&mut self, grace_ms: u64) {
+    pub fn stop(&mut self, grace_ms: u64) {
         self.stopping = true;
         // From now on, everything that is cancelled gets this time, including a session that is closed by force.
         self.rules.cancel_grace_ms = grace_ms;

@@ -3,11 +3,12 @@
 use bridge_protocol::TurnId;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::Via;
+use bridge_protocol::raw::RawJson;
 use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence};
 use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
-use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone};
+use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, PromptArrival};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
@@ -25,12 +26,16 @@ impl<R> Model<R> {
         self.effects.push(Effect::Anchor(turn.request.turn_id.clone()));
     }
 
-    /// Records that the prompt is about to be sent, so that a crash is known to have interrupted its turn.
-    pub(super) fn anchor_read(
+    /// The end of the head's transcript was read: `None` if it cannot be read, an error if the folder does not respond.
+    /// `earlier`: whether the earlier interrupted prompt, if any, is in the transcript. Records that the prompt is about to be
+    /// sent, so that a crash is known to have interrupted its turn.
+    pub fn anchor_read(
         &mut self,
         turn_id: &TurnId,
         anchor: Result<Option<Anchor>, ConversationError>,
+        earlier: Option<PromptArrival>,
     ) {
+        self.note_arrival(earlier);
         let is_recorded = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
         let Some(turn) = self.turn.as_mut().filter(is_recorded) else {
             return;
@@ -203,10 +208,7 @@ impl<R> Model<R> {
     }
 
     /// The agent answered the prompt, with a result or an error.
-    pub(super) fn prompt_answered(
-        &mut self,
-        answer: Result<bridge_protocol::raw::RawJson, bridge_protocol::raw::RawJson>,
-    ) {
+    pub fn prompt_answered(&mut self, answer: Result<RawJson, RawJson>) {
         let Some(turn) = self
             .turn
             .as_ref()
@@ -273,7 +275,7 @@ impl<R> Model<R> {
 
     /// The prompt did not leave the daemon. If the process is ending, its sessions end too, and the prompt is sent to the
     /// next process. Otherwise the turn fails, and leaves no trace in the session.
-    pub(super) fn prompt_not_sent(&mut self, error: String, is_ending: bool) {
+    pub fn prompt_not_sent(&mut self, error: String, is_ending: bool) {
         if self
             .turn
             .as_ref()

@@ -6,9 +6,7 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{
-    Deadline, Disposition, Effect, Ledger, Milestone, Now, OpenedSession, Work,
-};
+use crate::conversation::effect::{Deadline, Disposition, Effect, Ledger, Milestone, OpenedSession, Work};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported_settings::record_opened;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Stage, Turn, TurnPhase};
@@ -352,12 +350,11 @@ impl<R> Model<R> {
     }
 
     /// The agent switched to another transcript on its own (its `/clear`).
-    pub fn silent_roll(&mut self, announced: &str, now: Now) -> Vec<Effect<R>> {
-        self.now = now;
+    pub fn silent_roll(&mut self, announced: &str) {
         let announced = announced.trim();
         let is_new = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
         if !matches!(&self.session, Some(live) if is_new(live)) {
-            return self.take_effects();
+            return;
         }
         if self.is_editing() {
             // The announcement shows that the agent works on the prompt.
@@ -371,15 +368,13 @@ impl<R> Model<R> {
             if before != state {
                 self.emit(Event::StateChanged { state });
             }
-            return self.end_step();
+            return;
         }
-        let Some(live) = &mut self.session else {
-            return self.end_step();
-        };
+        let Some(live) = &mut self.session else { return };
         let from = std::mem::replace(&mut live.upstream_id, announced.into());
         live.preamble = None;
         let Some(head) = self.record.chain.head() else {
-            return self.end_step();
+            return;
         };
         let (agent, cwd) = (head.agent.clone(), head.cwd.clone());
         let link = NewLink {
@@ -400,7 +395,6 @@ impl<R> Model<R> {
         }
         self.bump_revision();
         self.write(ledger, Milestone::Saved);
-        self.end_step()
     }
 }
 

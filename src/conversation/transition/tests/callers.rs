@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::world::World;
 use crate::conversation::answer::{CallKey, FINGERPRINT_VERSION};
 use crate::conversation::destination::Destination;
-use crate::conversation::effect::{Call, Fork, IncomingCall, Input, MoveRequest, Response};
+use crate::conversation::effect::{Call, Fork, IncomingCall, MoveRequest, Response};
 use crate::conversation::running_work::RunningWork;
 use crate::store::RequestId;
 use crate::transcript::moving::SharedRemainingForks;
@@ -28,10 +28,7 @@ impl World {
         let kept = key.and_then(|key| self.disk.requests.get(key).cloned());
         let reply = self.next_reply();
         let asked = IncomingCall { call, request, reply };
-        self.apply(Input::Call {
-            asked,
-            stored_request: kept,
-        });
+        self.apply(|model| model.admit(asked, kept));
         reply
     }
 

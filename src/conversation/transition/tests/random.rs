@@ -15,8 +15,8 @@ use super::steps::{Outcome, Step};
 use super::words::word;
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
-use crate::conversation::effect::{Call, Deadline, Input, PromptArrival};
-use crate::conversation::state::{OperationKind, Stage, TurnPhase};
+use crate::conversation::effect::{Call, Deadline, PromptArrival};
+use crate::conversation::state::{Model, OperationKind, Stage, TurnPhase};
 use crate::store::Anchor;
 
 /// A world with what the random steps need to know of it, and what was seen of each turn.
@@ -192,7 +192,7 @@ impl Run {
                 self.prompt_is_out = false;
                 world.dies();
             }
-            Step::AgentRetires if self.attached => world.apply(Input::AgentRetired),
+            Step::AgentRetires if self.attached => world.apply(Model::leave_process_later),
             Step::AgentRolls if self.attached => {
                 self.sessions += 1;
                 world.rolls_silently(&format!("s{}", self.sessions));
