@@ -541,10 +541,8 @@ impl Actor {
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
             Message::Snapshot { gap, reply } => {
-                if let Some(snapshot) = self.snapshot(gap, false) {
-                    // A caller that disconnected needs no snapshot.
-                    let _gone = reply.send(snapshot);
-                }
+                // A caller that disconnected needs no snapshot.
+                let _gone = reply.send(self.snapshot(gap, false));
             }
             Message::ContinuationDue(slot) => {
                 self.continuation_slot = Some(slot);

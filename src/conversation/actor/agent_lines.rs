@@ -374,17 +374,16 @@ impl Actor {
     /// Adds a subscriber. It first gets the events that it missed if they are still held, or else a snapshot; then live ones.
     pub(super) fn subscribe(&mut self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
         let missed = after.and_then(|cursor| self.stream.holds_after(cursor));
-        let snapshot = if missed.is_some() {
-            None
-        } else {
-            self.snapshot(after.is_some(), subscriber.is_editor())
+        let snapshot = match missed {
+            Some(_) => None,
+            None => Some(self.snapshot(after.is_some(), subscriber.is_editor())),
         };
         self.stream
             .subscribe(subscriber, missed, snapshot.as_ref(), &time::text(now()));
     }
 
     /// A snapshot of the conversation for a new subscriber. An editor also gets the updates of the running turn, unchanged.
-    pub(super) fn snapshot(&self, gap: bool, for_editor: bool) -> Option<EncodedEvent> {
+    pub(super) fn snapshot(&self, gap: bool, for_editor: bool) -> EncodedEvent {
         let (updates, truncated) = match &self.model.turn {
             Some(_) => self.stream.turn_updates(),
             None => (Vec::new(), false),
@@ -402,7 +401,7 @@ impl Actor {
                 .filter(|info| is_open || **info != Default::default())
                 .map(|info| Box::new(info.clone())),
         };
-        self.stream.encode_snapshot(&event, updates, &time::text(now()))
+        self.stream.snapshot(&event, updates, &time::text(now()))
     }
 
     /// Whether the agent runs something besides the session itself, such as a background command of a tool. Closing the
