@@ -24,8 +24,7 @@ use crate::store::{ConversationRecord, RestingState};
 use super::answer::{CallKey, Caller};
 use super::edit::TurnEdit;
 use super::effect::{Effect, Fork, MoveRequest, Now, OpenedSession, Response, Work};
-use super::error::ConversationError;
-use super::prompt_request::{DroppedPrompt, PromptRequest, held_prompt_view};
+use super::prompt_request::{PromptRequest, held_prompt_view};
 use super::reported_settings::shown_settings;
 use super::running_work::Progress;
 use super::writer::RecordWriter;
@@ -120,17 +119,19 @@ pub struct OrphanAnswer<R> {
     pub caller: Caller<R>,
 }
 
-impl<R> OrphanAnswer<R> {
-    /// Refuses the answer: the question stays open.
-    pub fn refused(self, error: ConversationError) -> DroppedPrompt<R> {
-        DroppedPrompt {
-            caller: self.caller,
-            result: Err(error),
-        }
-    }
-}
-
 impl<R> Turn<R> {
+    /// Whether it waits until the session is open.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.phase == TurnPhase::Waiting
+    }
+
+    /// Whether its prompt was sent, and its end is not known yet.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        matches!(self.phase, TurnPhase::Sent | TurnPhase::Accepted)
+    }
+
     /// Whether it is the turn with this id, and is being recorded.
     #[must_use]
     pub fn is_recorded_as(&self, turn_id: &TurnId) -> bool {
@@ -141,9 +142,8 @@ impl<R> Turn<R> {
     /// the head.
     #[must_use]
     pub fn is_unaccepted_edit(&self) -> bool {
-        let accepted = |edit: &TurnEdit| edit.branch.as_ref().is_some_and(|branch| branch.accepted);
-        let is_over = self.phase == TurnPhase::Ending;
-        !is_over && self.edit.as_ref().is_some_and(|edit| !accepted(edit))
+        let is_accepted = |edit: &TurnEdit| edit.accepted().is_some();
+        self.phase != TurnPhase::Ending && self.edit.as_ref().is_some_and(|edit| !is_accepted(edit))
     }
 
     /// Whether clients see that it runs.
@@ -367,9 +367,7 @@ impl<R> Model<R> {
     pub fn state(&self) -> ConversationState {
         match &self.turn {
             Some(turn) if turn.cancelled => ConversationState::Cancelling,
-            Some(_) if self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned) => {
-                ConversationState::Awaiting
-            }
+            Some(_) if self.has_open_question() => ConversationState::Awaiting,
             Some(_) => ConversationState::Prompting,
             None if self.is_moving() => ConversationState::Moving,
             None => {
@@ -379,11 +377,22 @@ impl<R> Model<R> {
         }
     }
 
+    /// What the running operation does.
+    #[must_use]
+    pub fn operation_kind(&self) -> Option<&OperationKind> {
+        self.operation.as_ref().map(|op| &op.kind)
+    }
+
     /// Whether it is moving to another folder, or is held because it is about to move.
     #[must_use]
     pub fn is_moving(&self) -> bool {
-        let kind = self.operation.as_ref().map(|op| &op.kind);
-        self.is_paused || matches!(kind, Some(OperationKind::Move(_)))
+        self.is_paused || matches!(self.operation_kind(), Some(OperationKind::Move(_)))
+    }
+
+    /// Whether a question waits in the open session.
+    #[must_use]
+    pub fn has_open_question(&self) -> bool {
+        self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned)
     }
 
     /// The conversation as clients may see it now.

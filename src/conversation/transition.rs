@@ -31,7 +31,7 @@ use crate::store::RequestRecord;
 use super::answer::{Answer, CallKey, Caller};
 use super::effect::{Disposition, Effect, Now, Work, WorkResult};
 use super::error::ConversationError;
-use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn, TurnPhase};
+use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn};
 
 pub(super) use crash_recovery::{EndedTurn, EndedUnfinished, end_turn_of_previous_run, end_unfinished};
 
@@ -95,12 +95,8 @@ impl<R> Model<R> {
         if self.operation.is_some() || self.advance_edit() {
             return;
         }
-        let is_waiting = self
-            .turn
-            .as_ref()
-            .is_some_and(|turn| turn.phase == TurnPhase::Waiting);
         let is_editing = self.turn.as_ref().is_some_and(Turn::is_unaccepted_edit);
-        if is_waiting || (!self.resume_waiters.is_empty() && !is_editing) {
+        if self.waiting_turn().is_some() || (!self.resume_waiters.is_empty() && !is_editing) {
             self.ensure_session();
         }
     }

@@ -12,7 +12,7 @@ use crate::conversation::answer::{Answer, CallKey, Caller};
 use crate::conversation::edit::TurnEdit;
 use crate::conversation::effect::{Call, Deadline, Effect, IncomingCall, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::prompt_request::PromptRequest;
+use crate::conversation::prompt_request::{DroppedPrompt, PromptRequest};
 use crate::conversation::reported_settings::{
     SettingChange, merge_settings, note_accepted, setting_accepted, setting_changes,
 };
@@ -125,44 +125,45 @@ impl<R> Model<R> {
         stored: Option<RequestRecord>,
         reply: R,
     ) -> Option<Caller<R>> {
-        let Some(request) = request else {
+        let Some(key) = request else {
             return Some(Caller::without_key(reply));
         };
-        if let Some(open) = self
-            .open_requests
-            .iter_mut()
-            .find(|open| open.key.id == request.id)
-        {
-            if request.has_same_content(&open.key.fingerprint) {
-                open.followers.push(reply);
-                self.note_repeated_call(&request);
-            } else {
-                self.effects
-                    .push(Effect::Answer(reply, Err(request.content_conflict())));
-            }
+        let unwritten = self.writer.unwritten_request(&key.id).cloned();
+        let stored = unwritten.or(stored);
+        let mut open = self.open_requests.iter_mut();
+        let open = open.find(|open| open.key.id == key.id);
+        let listed = self.record.waiting.values();
+        let listed = listed.filter_map(|prompt| prompt.request.as_ref());
+        let earlier = open.as_deref().map(|open| &open.key.fingerprint);
+        let mut earlier = earlier
+            .into_iter()
+            .chain(
+                listed
+                    .filter(|listed| listed.id == key.id)
+                    .map(|listed| &listed.fingerprint),
+            )
+            .chain(stored.as_ref().map(|stored| &stored.fingerprint));
+        if earlier.any(|fingerprint| !key.has_same_content(fingerprint)) {
+            let conflict = Err(key.content_conflict());
+            self.effects.push(Effect::Answer(reply, conflict));
             return None;
         }
-        let reply = self.join_queued_call(&request, reply)?;
-        let Some(stored) = self.writer.unwritten_request(&request.id).cloned().or(stored) else {
-            return Some(Caller {
-                reply: Some(reply),
-                key: Some(request),
-            });
-        };
-        if !request.has_same_content(&stored.fingerprint) {
-            self.effects
-                .push(Effect::Answer(reply, Err(request.content_conflict())));
+        if let Some(open) = open {
+            open.followers.push(reply);
+            self.note_repeated_call(&key);
             return None;
         }
-        match stored.result {
+        let reply = self.join_queued_call(&key, reply)?;
+        match stored.and_then(|stored| stored.result) {
             Some(result) => {
                 self.effects.push(Effect::Answer(reply, Ok(Answer::Json(result))));
                 None
             }
-            // The call was cut short before it changed anything (at boot, every turn that was sent gets an end).
+            // Without a result, the call was cut short before it changed anything (at boot, every turn that was sent gets an
+            // end).
             None => Some(Caller {
                 reply: Some(reply),
-                key: Some(request),
+                key: Some(key),
             }),
         }
     }
@@ -255,7 +256,10 @@ impl<R> Model<R> {
         result.resumed = turn.resumed;
         // The question stays open: no agent got the answer.
         let error = || ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
-        let refused = turn.orphan_answer.map(|answer| answer.refused(error()));
+        let refused = turn.orphan_answer.map(|answer| DroppedPrompt {
+            caller: answer.caller,
+            result: Err(error()),
+        });
         let (recorded, cancels) = match turn.request.is_continuation {
             true => (turn.cancel_callers, Vec::new()),
             false => (Vec::new(), turn.cancel_callers),
@@ -271,8 +275,7 @@ impl<R> Model<R> {
     }
 
     fn resume_session(&mut self, min_fidelity: Fidelity, caller: Caller<R>) {
-        let operation = self.operation.as_ref().map(|op| &op.kind);
-        let is_configuring = matches!(operation, Some(OperationKind::Configure { .. }));
+        let is_configuring = matches!(self.operation_kind(), Some(OperationKind::Configure { .. }));
         let is_usable = !self.must_change_process() && !self.is_editing() && !is_configuring;
         if let Some(resumed) = self.live_resume_report().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
