@@ -5,7 +5,7 @@
 //! classifies a known failure, [`failure_of_result`] detects failures that look like an ordinary end of turn, and
 //! [`FailureSigns`] collects the evidence from a turn's updates.
 //!
-//! This module does not know how a failure is handled, which conversation it belongs to, or the bridge's wire names.
+//! This module does not know how a failure is handled, or which conversation it belongs to.
 //! The evidence is from one turn, so a failure never affects the classification in another conversation. Pure: the
 //! time is a parameter.
 
@@ -19,49 +19,10 @@ use serde_json::Value;
 
 use crate::agent::kinds::AgentKind;
 
+pub use bridge_protocol::turn::FailureKind;
 use signs::CodexRetry;
 pub use signs::FailureSigns;
 pub use terminal_text::strip_terminal_codes;
-
-/// The kind of a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FailureKind {
-    /// A usage or rate limit refused the prompt. It resets, often at a known time.
-    RateLimited,
-    /// The model's servers are overloaded. Not a limit of this user, and not a matter of credit.
-    Overloaded,
-    /// The agent is not signed in, or its account lacks a permission.
-    AuthRequired,
-    /// The history and the prompt exceed the model's context window.
-    ContextOverflow,
-    /// The model's servers could not be reached, or the connection broke.
-    Network,
-    /// The agent or the model rejected the request. Sending it again does not help.
-    InvalidRequest,
-    /// The agent's process ended.
-    AgentDied,
-    /// The daemon was restarted during the turn. Never a result of classification.
-    DaemonRestarted,
-    /// The kind is unknown.
-    Unknown,
-}
-
-impl FailureKind {
-    /// Returns the name in camelCase, for programs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FailureKind::RateLimited => "rateLimited",
-            FailureKind::Overloaded => "overloaded",
-            FailureKind::AuthRequired => "authRequired",
-            FailureKind::ContextOverflow => "contextOverflow",
-            FailureKind::Network => "network",
-            FailureKind::InvalidRequest => "invalidRequest",
-            FailureKind::AgentDied => "agentDied",
-            FailureKind::DaemonRestarted => "daemonRestarted",
-            FailureKind::Unknown => "unknown",
-        }
-    }
-}
 
 /// A classified failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +37,19 @@ pub struct Failure {
     pub retryable: bool,
     /// Whether the agent reported that it does not have the session. Recovery handles this, not the user.
     pub session_unknown: bool,
+}
+
+impl Failure {
+    /// A failure that no agent reported, with the usual `retryable` of its kind.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure {
+            kind,
+            message: message.into(),
+            resets_at: None,
+            retryable: FailureVerdict::of(kind).retryable,
+            session_unknown: false,
+        }
+    }
 }
 
 /// What is known about a failed call or the end of a turn. Any part may be missing.
@@ -131,17 +105,14 @@ struct FailureVerdict {
 impl FailureVerdict {
     /// Creates a verdict with the usual `retryable` of its kind.
     fn of(kind: FailureKind) -> FailureVerdict {
-        let retryable = match kind {
+        let retryable = matches!(
+            kind,
             FailureKind::RateLimited
-            | FailureKind::Overloaded
-            | FailureKind::Network
-            | FailureKind::AgentDied
-            | FailureKind::DaemonRestarted => true,
-            FailureKind::AuthRequired
-            | FailureKind::ContextOverflow
-            | FailureKind::InvalidRequest
-            | FailureKind::Unknown => false,
-        };
+                | FailureKind::Overloaded
+                | FailureKind::Network
+                | FailureKind::AgentDied
+                | FailureKind::DaemonRestarted
+        );
         FailureVerdict { kind, retryable }
     }
 
@@ -226,13 +197,7 @@ pub fn agent_died(status: &str, standard_error: &str) -> Failure {
         Some(line) => format!("the agent's process ended ({status}): {}", line.trim()),
         None => format!("the agent's process ended ({status})"),
     };
-    Failure {
-        kind: FailureKind::AgentDied,
-        message,
-        resets_at: None,
-        retryable: true,
-        session_unknown: false,
-    }
+    Failure::new(FailureKind::AgentDied, message)
 }
 
 /// `_meta.jetbrains.air.sessionFailure` of the result, unless it is only a warning.
@@ -324,8 +289,14 @@ fn message_of(evidence: &Evidence<'_>, texts: &[&str], kind: FailureKind) -> Str
     });
     shortened.unwrap_or_else(|| match evidence.code {
         Some(code) => format!("the agent answered with error {code} and no message"),
-        None => format!("the agent gave no reason ({})", kind.as_str()),
+        None => format!("the agent gave no reason ({})", word(kind)),
     })
+}
+
+/// The name of a kind, for programs.
+fn word(kind: FailureKind) -> String {
+    let word = serde_json::to_value(kind).unwrap_or_default();
+    word.as_str().unwrap_or_default().to_owned()
 }
 
 /// Whether the agent reports that it does not have the requested session.

@@ -2,7 +2,7 @@
 
 use bridge_protocol::conversation::{
     CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, DeleteAnswer,
-    EditAnswer, LineagePage, RespondAnswer, Settings, TranscriptsOnDelete,
+    EditAnswer, LineagePage, RespondAnswer, TranscriptsOnDelete,
 };
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
@@ -88,12 +88,8 @@ handlers! {
     Continue(self, params, request) {
         let text = params.text.as_ref();
         text.map(|text| check_prompt("text", text)).transpose()?;
-        let call = Call::Continue {
-            at: params.at,
-            text: params.text,
-            cancel: params.cancel,
-        };
-        self.call(&params.conversation_id, call, request).await
+        let id = params.conversation_id.clone();
+        self.call(&id, Call::Continue(params), request).await
     }
 
     Cancel(self, params, request) {
@@ -102,9 +98,7 @@ handlers! {
 
     Resume(self, params, request) {
         check_fidelity(params.min_fidelity)?;
-        let call = Call::Resume {
-            min_fidelity: params.min_fidelity,
-        };
+        let call = Call::Resume(params.min_fidelity);
         self.call_once(&params.conversation_id, call, request).await
     }
 
@@ -177,9 +171,7 @@ handlers! {
 
     Delete(self, params, request) {
         let erases = params.transcripts == TranscriptsOnDelete::Delete;
-        let call = Call::Delete {
-            transcripts: params.transcripts,
-        };
+        let call = Call::Delete(params.transcripts);
         let answer = self.call(&params.conversation_id, call, request).await?;
         let status = self.registry.services().store.status();
         let failure = status.erasure_failure.filter(|_| erases);
@@ -259,13 +251,8 @@ impl Bridge {
         params: Update,
         request: Option<CallKey>,
     ) -> Outcome<Update> {
-        let call = Call::Update {
-            title: params.title,
-            settings: (params.settings != Settings::default()).then_some(params.settings),
-            expected_revision: params.expected_revision,
-            params: of_agent,
-        };
-        self.call(&params.conversation_id, call, request).await
+        let id = params.conversation_id.clone();
+        self.call(&id, Call::Update(params, of_agent), request).await
     }
 
     /// Like [`Respond`], with further members of the answer, for the agent.
@@ -289,13 +276,13 @@ impl Bridge {
         params: Respond,
         request: Option<CallKey>,
     ) -> Outcome<Respond> {
-        let call = Call::Respond {
+        let call = Call::Respond(effect::Response {
             interrupt_id: params.interrupt_id,
             outcome: params.outcome,
             by: answerer(params.by)?,
             turn_id: TurnId::mint(),
             params: of_agent,
-        };
+        });
         self.call(&params.conversation_id, call, request).await
     }
 
@@ -305,36 +292,21 @@ impl Bridge {
         params: Cancel,
         request: Option<CallKey>,
     ) -> Outcome<Cancel> {
-        let call = Call::Cancel {
-            turn_id: params.turn_id,
-            queued: params.queued,
-            params: of_agent,
-        };
-        self.call_once(&params.conversation_id, call, request).await
+        let id = params.conversation_id.clone();
+        self.call_once(&id, Call::Cancel(params, of_agent), request).await
     }
 
     async fn send_prompt(&self, turn: NewTurn, params: Prompt, request: Option<CallKey>) -> Outcome<Prompt> {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
-        let call = Call::Prompt {
-            turn,
-            prompt: params.prompt,
-            on_busy: params.on_busy,
-            on_limit: params.on_limit,
-            min_fidelity: params.min_fidelity,
-        };
-        self.call(&params.conversation_id, call, request).await
+        let id = params.conversation_id.clone();
+        self.call(&id, Call::Prompt(params, turn), request).await
     }
 
     async fn send_edit(&self, turn: NewTurn, params: Edit, request: Option<CallKey>) -> Outcome<Edit> {
         check_prompt("prompt", &params.prompt)?;
         check_fidelity(params.min_fidelity)?;
-        let call = Call::Edit {
-            turn,
-            at: parse_place(&params.at)?,
-            prompt: params.prompt,
-            min_fidelity: params.min_fidelity,
-        };
-        self.call(&params.conversation_id, call, request).await
+        let (id, at) = (params.conversation_id.clone(), parse_place(&params.at)?);
+        self.call(&id, Call::Edit(params, at, turn), request).await
     }
 }

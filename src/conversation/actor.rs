@@ -1,7 +1,7 @@
-//! The task of one live conversation: passes every input to the state machine and carries out the effects.
+//! The task of one live conversation: passes everything that happens to the state machine and carries out the effects.
 //!
 //! It owns everything about the conversation and is its only writer. It never waits for a subscriber, a client or another
-//! conversation: slow work runs as a job or a write next to the loop, and its result comes back as an input. Calls, writes, the
+//! conversation: slow work runs as a job or a write next to the loop, and its result comes back to the loop. Calls, writes, the
 //! job and the deadlines come before the agent's lines. At most 64 lines are taken per round, so that a flood of lines
 //! never delays a cancellation.
 
@@ -32,12 +32,13 @@ use crate::agent::client::ClientProfile;
 use crate::agent::inbox::Incoming;
 use crate::agent::message::RawId;
 use crate::agent::pool::Lease;
+use crate::store::Anchor;
 
 use super::answer::Answer;
 use super::client_request::ClientMessage;
 use super::closed_sessions::ClosedSessions;
-use super::effect::{Call, Deadline, Effect, IncomingCall, Input, OpenedSession, WorkResult};
-use super::error::ConversationError;
+use super::effect::{Call, Deadline, Effect, IncomingCall, OpenedSession, PromptArrival, WorkResult};
+use super::error::{ConversationError, StoreFailure};
 use super::events::{Stream, Subscriber};
 use super::folder::usable_folder;
 use super::resource::UnrecordedResource;
@@ -166,7 +167,19 @@ struct FolderCheck {
 /// The result of a job, with what it made.
 type JobResult = Result<(WorkResult, UnrecordedResource), ConversationError>;
 
-type Write = BoxFuture<'static, Box<Input<Reply>>>;
+type Write = BoxFuture<'static, WriteEnd>;
+
+/// The end of a write, or of what has to keep its position among the writes.
+enum WriteEnd {
+    /// The running write has ended, with the store's result.
+    Written(Result<(), StoreFailure>),
+    /// The end of the head's transcript was read.
+    AnchorRead {
+        turn_id: TurnId,
+        anchor: Result<Option<Anchor>, ConversationError>,
+        earlier: Option<PromptArrival>,
+    },
+}
 
 /// A question that is open at the agent.
 struct OpenQuestion {
@@ -336,7 +349,7 @@ impl Actor {
                     None if self.model.is_at_rest() => break,
                     None => self.stop(),
                 },
-                Some(written) = self.writes.next(), if !self.writes.is_empty() => self.apply_input(*written),
+                Some(written) = self.writes.next(), if !self.writes.is_empty() => self.write_ended(written),
                 (number, done) = run_job(&mut self.job), if self.job.is_some() => self.job_done(number, done),
                 (number, done) = run_job(&mut self.closing), if self.closing.is_some() => self.job_done(number, done),
                 () = sleep_until(deadline.unwrap_or(rest)), if deadline.is_some() => self.deadlines_elapsed(),
@@ -367,7 +380,7 @@ impl Actor {
             self.last_resource.add(made);
             found
         });
-        self.apply_input(Input::WorkDone { job, found });
+        self.apply(|model| model.work_done(job, found));
     }
 
     /// Resolves when the session is idle in a process that reported a missing sign-in.
@@ -394,9 +407,7 @@ impl Actor {
             self.next_leave_check = Some(Instant::now() + BACKGROUND_CHECK_INTERVAL);
             return;
         }
-        let now = now();
-        let effects = self.model.leave_retired_agent(now);
-        self.carry_out(effects, now);
+        self.note(now(), Model::leave_retired_agent);
     }
 
     /// Whether a job, a closing or a write runs next to the loop.
@@ -404,19 +415,40 @@ impl Actor {
         self.job.is_some() || self.closing.is_some() || !self.writes.is_empty()
     }
 
-    /// Applies one input. In this order: the state machine decides, the effects are carried out, clients see the result,
-    /// callers get their answers.
-    fn apply_input(&mut self, input: Input<Reply>) {
-        self.apply_input_at(input, now());
+    fn write_ended(&mut self, end: WriteEnd) {
+        match end {
+            WriteEnd::Written(result) => self.apply(|model| model.write_done(&result)),
+            WriteEnd::AnchorRead {
+                turn_id,
+                anchor,
+                earlier,
+            } => self.apply(|model| model.anchor_read(&turn_id, anchor, earlier)),
+        }
     }
 
-    /// Like [`Actor::apply_input`], for an input whose time is known.
-    fn apply_input_at(&mut self, input: Input<Reply>, at: Timestamp) {
-        let effects = self.model.apply(input, at);
+    /// Makes one step. In this order: the state machine decides, the effects are carried out, clients see the result,
+    /// callers get their answers.
+    fn apply(&mut self, change: impl FnOnce(&mut Model<Reply>)) {
+        self.apply_at(now(), change);
+    }
+
+    /// Like [`Actor::apply`], for a change whose time is known.
+    fn apply_at(&mut self, at: Timestamp, change: impl FnOnce(&mut Model<Reply>)) {
+        let effects = self.model.apply(at, change);
         self.carry_out(effects, at);
     }
 
-    /// Carries out the effects of one input. All have the time of the input, so that no event is dated later than the next one.
+    /// Makes a step that starts nothing. Returns whether it changed anything that others see.
+    fn note(&mut self, at: Timestamp, change: impl FnOnce(&mut Model<Reply>)) -> bool {
+        let effects = self.model.note(at, change);
+        let has_effects = !effects.is_empty();
+        if has_effects {
+            self.carry_out(effects, at);
+        }
+        has_effects
+    }
+
+    /// Carries out the effects of one step. All have the time of the step, so that no event is dated later than the next one.
     fn carry_out(&mut self, mut effects: Vec<Effect<Reply>>, at: Timestamp) {
         let answers = effects.split_off(effects.partition_point(|effect| effect.rank() == 0));
         let transcripts = self.transcripts_to_recheck(&effects);
@@ -454,9 +486,10 @@ impl Actor {
     }
 
     fn stop(&mut self) {
-        self.model.hold_for_disconnected(Reply::is_closed);
-        self.apply_input(Input::Stop {
-            grace_ms: self.stop_grace_ms.load(Ordering::Relaxed),
+        let grace_ms = self.stop_grace_ms.load(Ordering::Relaxed);
+        self.apply(|model| {
+            model.hold_for_disconnected(Reply::is_closed);
+            model.stop(grace_ms);
         });
     }
 
@@ -467,13 +500,13 @@ impl Actor {
             && !self.has_background_work()
         {
             // Another conversation found that the user is not signed in there. Background commands would end with the session.
-            self.apply_input(Input::AgentRetired);
+            self.apply(Model::leave_process_later);
         }
         match message {
             Message::Call(mut incoming) => {
                 if matches!(
                     incoming.call,
-                    Call::Prompt { .. } | Call::Edit { .. } | Call::Continue { .. }
+                    Call::Prompt(..) | Call::Edit(..) | Call::Continue(_)
                 ) {
                     self.drop_disconnected_client();
                 }
@@ -504,22 +537,17 @@ impl Actor {
                     });
                     return;
                 }
-                self.apply_input(Input::Call {
-                    asked: *incoming,
-                    stored_request: stored,
-                });
+                self.apply(|model| model.admit(*incoming, stored));
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
             Message::Snapshot { gap, reply } => {
-                if let Some(snapshot) = self.snapshot(gap, false) {
-                    // A caller that disconnected needs no snapshot.
-                    let _gone = reply.send(snapshot);
-                }
+                // A caller that disconnected needs no snapshot.
+                let _gone = reply.send(self.snapshot(gap, false));
             }
             Message::ContinuationDue(slot) => {
                 self.continuation_slot = Some(slot);
                 self.drop_disconnected_client();
-                self.apply_input(Input::ContinuationDue(TurnId::mint()));
+                self.apply(|model| model.continuation_due(TurnId::mint()));
                 // If the clock was set back meanwhile, the conversation is woken again.
                 let continuation = self.model.record.continuation.as_ref();
                 if let Some(at) = continuation
@@ -544,7 +572,7 @@ impl Actor {
                 self.client = client;
                 // The session is used or closed at once. What the last job made may still wait for its write.
                 let earlier = std::mem::replace(&mut self.last_resource, UnrecordedResource::from(*session));
-                self.apply_input(Input::SessionHandedOver(opened));
+                self.apply(|model| model.session_handed_over(*opened));
                 self.last_resource = earlier;
             }
         }
@@ -579,7 +607,7 @@ impl Actor {
         let is_held = entry.kind.shares_process && session.lease.connection().attached_count() > 1;
         let is_same_launch = !reopen && *session.lease.key() == entry.pool_key();
         if !is_same_launch && !is_held && !self.has_background_work() {
-            self.apply_input(Input::AgentRetired);
+            self.apply(Model::leave_process_later);
         }
     }
 
@@ -593,11 +621,7 @@ impl Actor {
                 if let Some(named) = asked.call.named_folder() {
                     *named = folder;
                 }
-                let stored = None;
-                self.apply_input(Input::Call {
-                    asked: *asked,
-                    stored_request: stored,
-                });
+                self.apply(|model| model.admit(*asked, None));
             }
             // A caller that disconnected needs no answer.
             Err(error) => drop(asked.reply.send(Err(error))),
@@ -620,7 +644,7 @@ impl Actor {
                 self.deadlines.push((Deadline::Idle, Instant::now() + idle));
                 continue;
             }
-            self.apply_input(Input::Elapsed(deadline));
+            self.apply(|model| model.elapsed(deadline));
         }
     }
 }

@@ -109,10 +109,20 @@ impl<R> Caller<R> {
     /// No caller: the daemon itself starts the work.
     #[must_use]
     pub fn none() -> Self {
-        Self {
-            reply: None,
-            key: None,
-        }
+        None.into()
+    }
+
+    /// Whether its call has this key.
+    #[must_use]
+    pub fn has_key(&self, key: &CallKey) -> bool {
+        self.key.as_ref().is_some_and(|own| own.id == key.id)
+    }
+}
+
+/// The caller of a call that nobody waits for.
+impl<R> From<Option<CallKey>> for Caller<R> {
+    fn from(key: Option<CallKey>) -> Self {
+        Self { reply: None, key }
     }
 }
 

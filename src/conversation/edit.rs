@@ -22,6 +22,12 @@ pub struct TurnEdit {
 }
 
 impl TurnEdit {
+    /// The branch on which the prompt was accepted.
+    #[must_use]
+    pub fn accepted(&self) -> Option<&PendingEdit> {
+        self.branch.as_ref().filter(|branch| branch.accepted)
+    }
+
     /// The branch on which the prompt has not been accepted yet.
     #[must_use]
     pub fn unaccepted(&self) -> Option<&PendingEdit> {

@@ -1,4 +1,4 @@
-//! The inputs and effects of a conversation, as values. Pure.
+//! The calls, the work and the effects of a conversation, as values. Pure.
 
 mod call;
 mod cut_short;
@@ -18,12 +18,10 @@ use bridge_protocol::turn::{Interrupt, InterruptKind, TurnResult};
 use jiff::Timestamp;
 
 use crate::chain::{NewLink, UndoEffect};
-use crate::store::{Anchor, ConversationRecord, CutShortPrompt, RequestRecord};
+use crate::store::{ConversationRecord, CutShortPrompt, RequestRecord};
 use crate::transcript::checkpoint::PlaceRef;
-use crate::transcript::moving::SharedRemainingForks;
 
 use super::answer::{Answer, Caller};
-use super::destination::Destination;
 use super::edit::EditBranch;
 use super::error::{ConversationError, StoreFailure};
 use super::prompt_request::DroppedPrompt;
@@ -31,95 +29,11 @@ use super::reported_settings::SettingChange;
 use super::running_work::Progress;
 use super::transcript_growth::LoadedHistory;
 
-pub use call::{Call, Fork, IncomingCall, NewTurn};
+pub use call::{Call, Fork, IncomingCall, MoveRequest, NewTurn, Response};
 pub use cut_short::PromptArrival;
 
-/// The moment at which an input arrives; the state machine has no clock of its own.
+/// The moment of a step; the state machine has no clock of its own.
 pub type Now = Timestamp;
-
-/// Something that happens to a conversation.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an input is applied where it comes in, and boxed where it waits"
-)]
-pub enum Input<R> {
-    /// A client's call.
-    Call {
-        /// The call.
-        asked: IncomingCall<R>,
-        /// The stored record of an earlier call with the same key, if there is one.
-        stored_request: Option<RequestRecord>,
-    },
-    /// Work outside the state machine is done.
-    WorkDone {
-        /// The number of the job.
-        job: u64,
-        /// Its result.
-        found: Result<WorkResult, ConversationError>,
-    },
-    /// The running write has ended, with the store's result.
-    WriteDone(Result<(), StoreFailure>),
-    /// The end of the head's transcript was read, before the prompt of this turn is sent.
-    AnchorRead {
-        /// The turn.
-        turn_id: TurnId,
-        /// The end. `None` if it cannot be read, an error if the folder does not respond.
-        anchor: Result<Option<Anchor>, ConversationError>,
-        /// Whether the earlier interrupted prompt, if any, is in the transcript.
-        earlier: Option<PromptArrival>,
-    },
-    /// The scheduled continuation is due, and begins this turn.
-    ContinuationDue(TurnId),
-    /// The agent answered the prompt, with a result or an error.
-    PromptAnswered(Result<RawJson, RawJson>),
-    /// The prompt did not leave the daemon, so no agent has it.
-    PromptNotSent {
-        /// Why.
-        error: String,
-        /// Whether the agent's process is ending, so that another one may take the prompt.
-        is_ending: bool,
-    },
-    /// The agent asks the user.
-    Question {
-        /// What kind of question.
-        kind: InterruptKind,
-        /// ACP's request parameters.
-        params: RawJson,
-        /// The id under which the conversation stores it.
-        interrupt_id: InterruptId,
-    },
-    /// The agent withdrew a question.
-    QuestionWithdrawn(InterruptId),
-    /// The agent's process ended.
-    AgentDied {
-        /// Its exit status, in words.
-        status: String,
-        /// The end of its standard error.
-        stderr_tail: String,
-        /// Whether the daemon ended it because of another conversation.
-        is_bystander: bool,
-    },
-    /// The session must be opened in another process before its next use: this process reported a missing sign-in, or runs for
-    /// another client.
-    AgentRetired,
-    /// A deadline passed.
-    Elapsed(Deadline),
-    /// The conversation from which this one was forked hands over the session of this branch.
-    SessionHandedOver(Box<OpenedSession>),
-    /// The conversation's task failed. Only what is on disk counts.
-    Recovered {
-        /// Why it failed.
-        why: String,
-        /// Whether the write that was running is on disk.
-        is_written: bool,
-    },
-    /// The daemon stops.
-    Stop {
-        /// How long a running turn may take to end, in milliseconds.
-        grace_ms: u64,
-    },
-}
 
 /// Work outside the state machine: for the conversation's operation, or to close a session while an operation runs.
 #[derive(Debug)]
@@ -164,21 +78,11 @@ pub enum Work {
         by_force: bool,
     },
     /// Move the conversation's files to another folder.
-    Move {
-        /// Where they go.
-        destination: Destination,
-        /// What is known about the old folders, shared by all conversations that move together.
-        neighbours: SharedRemainingForks,
-        /// Counts the progress.
-        progress: Arc<Progress>,
-    },
+    Move(MoveRequest),
     /// Undo what the last job made, because it could not be recorded. The result is that error.
     UndoWork(StoreFailure),
-    /// Make a repaired copy of the head.
-    Repair {
-        /// Counts the progress.
-        progress: Arc<Progress>,
-    },
+    /// Make a repaired copy of the head. Counts the progress.
+    Repair(Arc<Progress>),
     /// Look for a prompt in the transcript of its session.
     CheckArrival(Box<CutShortPrompt>),
     /// Ask the agent of the open session for these settings, with these further parameters of an editor's request.

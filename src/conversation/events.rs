@@ -188,6 +188,53 @@ impl ActiveSubscriber {
     }
 }
 
+/// The newest events, and the subscribers who get the next ones: those of one conversation, or of all.
+struct Channel {
+    ring: Ring,
+    subscribers: Vec<ActiveSubscriber>,
+}
+
+impl Channel {
+    fn new(floor: u64, limits: RingLimits) -> Self {
+        Self {
+            ring: Ring::new(floor, limits),
+            subscribers: Vec::new(),
+        }
+    }
+
+    /// Delivers an event to every subscriber, and holds it. A subscriber that does not take it is dropped and, if still
+    /// connected, gets `lagged`.
+    fn publish(&mut self, event: EncodedEvent, lagged_text: impl Fn(u64) -> String) {
+        let mut index = 0;
+        while let Some(active) = self.subscribers.get_mut(index) {
+            match active.deliver(&event) {
+                Delivery::Delivered => index += 1,
+                Delivery::QueueFull => {
+                    let active = self.subscribers.remove(index);
+                    active.subscriber.lagged(lagged_text(active.last_delivered));
+                }
+                Delivery::Disconnected => {
+                    self.subscribers.remove(index);
+                }
+            }
+        }
+        self.ring.push(event);
+    }
+
+    /// Events up to the number `lost` are missing: notifies every subscriber, and holds no earlier ones.
+    fn mark_all_lagged(&mut self, lost: u64, lagged_text: impl Fn(u64) -> String) {
+        self.ring.discard_until(lost);
+        let notify = |active: ActiveSubscriber| {
+            let text = lagged_text(active.last_delivered);
+            Some(ActiveSubscriber {
+                subscriber: active.subscriber.lagged(text)?,
+                last_delivered: lost,
+            })
+        };
+        self.subscribers = self.subscribers.drain(..).filter_map(notify).collect();
+    }
+}
+
 /// The daemon's part of events: their numbers, and the subscribers to all conversations.
 pub struct Hub {
     epoch: String,
@@ -197,10 +244,9 @@ pub struct Hub {
 }
 
 struct HubState {
-    ring: Ring,
+    channel: Channel,
     /// The conversation of the newest event.
     newest: Option<ConversationId>,
-    subscribers: Vec<ActiveSubscriber>,
 }
 
 impl Hub {
@@ -213,9 +259,8 @@ impl Hub {
             last: AtomicU64::new(0),
             conversation_limits: conversation,
             state: Mutex::new(HubState {
-                ring: Ring::new(0, daemon),
+                channel: Channel::new(0, daemon),
                 newest: None,
-                subscribers: Vec::new(),
             }),
         })
     }
@@ -259,9 +304,9 @@ impl Hub {
         let mut all = self.lock();
         let held = after
             .and_then(|cursor| self.sequence_of(cursor))
-            .filter(|from| all.ring.holds_after(*from));
+            .filter(|from| all.channel.ring.holds_after(*from));
         let last = held.unwrap_or(since);
-        if !all.ring.holds_after(last)
+        if !all.channel.ring.holds_after(last)
             && let Some(newest) = all.newest
         {
             // The snapshots took so long that the ring no longer holds the events that came meanwhile.
@@ -276,6 +321,7 @@ impl Hub {
             })
         };
         let missed = all
+            .channel
             .ring
             .after(last)
             .filter(|event| held.is_some() || !is_shown(event));
@@ -287,17 +333,18 @@ impl Hub {
             self.lagged_text(event.conversation, last, at)
         });
         let last = self.last();
-        all.subscribers.extend(active.map(|active| ActiveSubscriber {
+        let active = active.map(|active| ActiveSubscriber {
             last_delivered: last,
             ..active
-        }));
+        });
+        all.channel.subscribers.extend(active);
     }
 
     /// The events of one conversation after this number. `None` if not all of them are held.
     fn after(&self, sequence: u64, conversation: ConversationId) -> Option<Vec<EncodedEvent>> {
         let all = self.lock();
-        let held = all.ring.holds_after(sequence);
-        let events = all.ring.after(sequence);
+        let held = all.channel.ring.holds_after(sequence);
+        let events = all.channel.ring.after(sequence);
         let own = events.filter(|event| event.conversation == conversation);
         held.then(|| own.cloned().collect())
     }
@@ -305,33 +352,37 @@ impl Hub {
     /// Whether everything after this number is held.
     #[must_use]
     pub fn holds_after(&self, sequence: u64) -> bool {
-        self.lock().ring.holds_after(sequence)
+        self.lock().channel.ring.holds_after(sequence)
     }
 
     /// Sends an event of a conversation that has no task to the subscribers to all conversations.
     pub fn announce(&self, conversation: ConversationId, event: &Event, at: &str) {
         let sequence = self.next();
-        let text = encode_event(conversation, &self.cursor(sequence), at, event);
-        self.publish(conversation, &EncodedEvent::new(sequence, conversation, text), at);
+        let text = self.event_text(conversation, sequence, at, event);
+        self.publish(EncodedEvent::new(sequence, conversation, text), at);
+    }
+
+    /// A snapshot of a conversation: an event for one subscriber only, with the number of the last event that was sent.
+    #[must_use]
+    pub fn snapshot(&self, conversation: ConversationId, event: &Event, at: &str) -> EncodedEvent {
+        let sequence = self.last();
+        let text = self.event_text(conversation, sequence, at, event);
+        EncodedEvent::new(sequence, conversation, text)
     }
 
     fn mark_all_lagged(&self, conversation: ConversationId, lost: u64, at: &str) {
         let mut all = self.lock();
-        all.ring.discard_until(lost);
         all.newest = Some(conversation);
-        for seat in all.subscribers.drain(..) {
-            seat.subscriber
-                .lagged(self.lagged_text(conversation, seat.last_delivered, at));
-        }
+        let lagged_text = |last| self.lagged_text(conversation, last, at);
+        all.channel.mark_all_lagged(lost, lagged_text);
     }
 
-    fn publish(&self, conversation: ConversationId, event: &EncodedEvent, at: &str) {
+    fn publish(&self, event: EncodedEvent, at: &str) {
+        let conversation = event.conversation;
         let mut all = self.lock();
-        all.ring.push(event.clone());
         all.newest = Some(conversation);
-        deliver_to_all(&mut all.subscribers, event, |last| {
-            self.lagged_text(conversation, last, at)
-        });
+        let lagged_text = |last| self.lagged_text(conversation, last, at);
+        all.channel.publish(event, lagged_text);
     }
 
     fn lock(&self) -> MutexGuard<'_, HubState> {
@@ -345,32 +396,31 @@ impl Hub {
     /// The JSON of the `lagged` event for a subscriber. It has no number of its own.
     fn lagged_text(&self, conversation: ConversationId, last: u64, at: &str) -> String {
         let cursor = self.cursor(last);
-        let event = Event::Lagged {
-            cursor: cursor.clone(),
-        };
-        encode_event(conversation, &cursor, at, &event)
+        self.event_text(conversation, last, at, &Event::Lagged { cursor })
     }
-}
 
-/// Delivers an event to every subscriber. A subscriber that does not take it is dropped and, if still connected, gets
-/// `lagged`.
-fn deliver_to_all(
-    subscribers: &mut Vec<ActiveSubscriber>,
-    event: &EncodedEvent,
-    lagged_text: impl Fn(u64) -> String,
-) {
-    let mut index = 0;
-    while let Some(active) = subscribers.get_mut(index) {
-        match active.deliver(event) {
-            Delivery::Delivered => index += 1,
-            Delivery::QueueFull => {
-                let active = subscribers.remove(index);
-                active.subscriber.lagged(lagged_text(active.last_delivered));
-            }
-            Delivery::Disconnected => {
-                subscribers.remove(index);
-            }
-        }
+    /// The JSON of an envelope. `at` is an RFC 3339 time.
+    fn event_text(&self, conversation: ConversationId, sequence: u64, at: &str, event: &Event) -> String {
+        let json = serde_json::to_string(event).unwrap_or_else(|error| {
+            tracing::error!(kind = event.kind(), %error, "an event could not be written as JSON");
+            "null".to_owned()
+        });
+        let mut text = self.envelope_start(conversation, sequence, at, json.len() + 1);
+        text.push_str(&json);
+        text.push('}');
+        text
+    }
+
+    /// The JSON of an envelope up to its event, with room for so many more bytes.
+    fn envelope_start(&self, conversation: ConversationId, sequence: u64, at: &str, room: usize) -> String {
+        let mut text = String::with_capacity(at.len() + 144 + room);
+        // Writing to a String does not fail.
+        let _written = write!(
+            text,
+            "{{\"conversationId\":\"{conversation}\",\"cursor\":\"{}-{sequence}\",\"at\":\"{at}\",\"event\":",
+            self.epoch
+        );
+        text
     }
 }
 
@@ -378,10 +428,7 @@ fn deliver_to_all(
 pub struct Stream {
     hub: Arc<Hub>,
     conversation: ConversationId,
-    /// The beginning of all its events: `{"conversationId":"…","cursor":"epoch-`.
-    head: String,
-    ring: Ring,
-    subscribers: Vec<ActiveSubscriber>,
+    channel: Channel,
     /// The number before the first update of the running turn.
     turn_start: u64,
 }
@@ -390,53 +437,34 @@ impl Stream {
     /// The stream of a conversation whose task begins now.
     #[must_use]
     pub fn new(hub: Arc<Hub>, conversation: ConversationId) -> Self {
-        let head = format!(
-            "{{\"conversationId\":\"{conversation}\",\"cursor\":\"{}-",
-            hub.epoch
-        );
-        let ring = Ring::new(hub.last(), hub.conversation_limits);
         let turn_start = hub.last();
         Self {
+            channel: Channel::new(turn_start, hub.conversation_limits),
             hub,
             conversation,
-            head,
-            ring,
-            subscribers: Vec::new(),
             turn_start,
         }
     }
 
     /// Sends an event to all subscribers. `at` is an RFC 3339 time.
     pub fn emit(&mut self, event: &Event, at: &str) {
-        let Ok(json) = serde_json::to_string(event) else {
-            tracing::error!(
-                kind = event.kind(),
-                "an event could not be written as JSON and was left out"
-            );
-            return;
-        };
         if matches!(event, Event::PromptAccepted { .. }) {
             self.turn_start = self.hub.last();
         }
         if matches!(event, Event::Deleted {}) {
             // No client that comes back later gets what the conversation said.
-            self.hub.lock().ring.forget(self.conversation);
+            self.hub.lock().channel.ring.forget(self.conversation);
         }
-        let encoded = self.encode(self.hub.next(), at, &json);
-        self.publish(encoded, at);
-    }
-
-    fn encode(&self, sequence: u64, at: &str, event: &str) -> EncodedEvent {
-        let mut text = self.envelope_start(sequence, at, event.len() + 16);
-        text.push_str(event);
-        text.push('}');
-        EncodedEvent::new(sequence, self.conversation, text)
+        let sequence = self.hub.next();
+        let text = self.hub.event_text(self.conversation, sequence, at, event);
+        self.publish(EncodedEvent::new(sequence, self.conversation, text), at);
     }
 
     /// Sends an update of the agent, byte for byte. `params`: the parameters that it came with, if they contain more.
     pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, params: Option<&str>, at: &str) {
         let sequence = self.hub.next();
-        let mut text = self.envelope_start(sequence, at, update.len() + 96);
+        let room = update.len() + 96;
+        let mut text = self.hub.envelope_start(self.conversation, sequence, at, room);
         text.push_str("{\"type\":\"update\",");
         if let Some(turn) = turn {
             // Turn ids are UUIDs made by the daemon, so they need no escaping.
@@ -474,7 +502,7 @@ impl Stream {
 
     /// Passes a request of the agent to the subscriber whose client is suited best. Returns the request if no client is suited.
     pub fn forward_request(&mut self, request: ClientRequest) -> Result<(), ClientRequest> {
-        let subscribers = self.subscribers.iter_mut();
+        let subscribers = self.channel.subscribers.iter_mut();
         let suited = subscribers.map(|active| (active.subscriber.suitability(&request), active));
         let best = suited
             .filter(|(suits, _)| *suits > ClientSuitability::Unsuited)
@@ -488,14 +516,14 @@ impl Stream {
 
     /// Withdraws a request of the agent. `None`: all of them.
     pub fn withdraw_requests(&mut self, id: Option<&RawId>) {
-        for active in &mut self.subscribers {
+        for active in &mut self.channel.subscribers {
             active.subscriber.withdraw_requests(id);
         }
     }
 
     /// Passes a notification of the agent to the subscribers.
     pub fn forward_notification(&mut self, method: &str, params: &str) {
-        for active in &mut self.subscribers {
+        for active in &mut self.channel.subscribers {
             active.subscriber.forward_notification(method, params);
         }
     }
@@ -506,12 +534,12 @@ impl Stream {
     pub fn holds_after(&self, cursor: &Cursor) -> Option<u64> {
         self.hub
             .sequence_of(cursor)
-            .filter(|from| self.ring.holds_after(*from) || self.hub.holds_after(*from))
+            .filter(|from| self.channel.ring.holds_after(*from) || self.hub.holds_after(*from))
     }
 
     fn missed_after(&self, sequence: u64) -> Option<Vec<EncodedEvent>> {
-        if self.ring.holds_after(sequence) {
-            return Some(self.ring.after(sequence).cloned().collect());
+        if self.channel.ring.holds_after(sequence) {
+            return Some(self.channel.ring.after(sequence).cloned().collect());
         }
         self.hub.after(sequence, self.conversation)
     }
@@ -540,29 +568,23 @@ impl Stream {
             last_delivered: last,
         }
         .with_backlog(&backlog, lagged);
-        self.subscribers.extend(seat);
+        self.channel.subscribers.extend(seat);
     }
 
-    /// An event for one subscriber only, with the number of the last event that was sent.
+    /// A snapshot for one subscriber.
     #[must_use]
-    pub fn encode_snapshot(
-        &self,
-        event: &Event,
-        updates_of_turn: Vec<EncodedEvent>,
-        at: &str,
-    ) -> Option<EncodedEvent> {
-        let json = serde_json::to_string(event).ok()?;
-        Some(EncodedEvent {
+    pub fn snapshot(&self, event: &Event, updates_of_turn: Vec<EncodedEvent>, at: &str) -> EncodedEvent {
+        EncodedEvent {
             turn_updates: Some(updates_of_turn.into()),
-            ..self.encode(self.hub.last(), at, &json)
-        })
+            ..self.hub.snapshot(self.conversation, event, at)
+        }
     }
 
     /// The updates of the running turn that are still held, and whether older ones are missing.
     #[must_use]
     pub fn turn_updates(&self) -> (Vec<EncodedEvent>, bool) {
-        let truncated = !self.ring.holds_after(self.turn_start);
-        let held = self.ring.after(self.turn_start);
+        let truncated = !self.channel.ring.holds_after(self.turn_start);
+        let held = self.channel.ring.after(self.turn_start);
         (
             held.filter(|event| event.is_of_turn).cloned().collect(),
             truncated,
@@ -574,62 +596,34 @@ impl Stream {
     pub fn mark_all_lagged(&mut self, at: &str) {
         // The missing events are represented by a number that no event has.
         let lost = self.hub.next();
-        self.ring.discard_until(lost);
         let (hub, conversation) = (&self.hub, self.conversation);
-        let notify = |active: ActiveSubscriber| {
-            let text = hub.lagged_text(conversation, active.last_delivered, at);
-            let subscriber = active.subscriber.lagged(text)?;
-            Some(ActiveSubscriber {
-                subscriber,
-                last_delivered: lost,
-            })
-        };
-        self.subscribers = self.subscribers.drain(..).filter_map(notify).collect();
-        self.hub.mark_all_lagged(self.conversation, lost, at);
+        self.channel
+            .mark_all_lagged(lost, |last| hub.lagged_text(conversation, last, at));
+        hub.mark_all_lagged(conversation, lost, at);
     }
 
     /// Whether the conversation has subscribers; removes those that have disconnected.
     pub fn has_subscribers(&mut self) -> bool {
-        self.subscribers.retain(|seat| !seat.subscriber.is_disconnected());
-        !self.subscribers.is_empty()
+        self.channel
+            .subscribers
+            .retain(|seat| !seat.subscriber.is_disconnected());
+        !self.channel.subscribers.is_empty()
     }
 
     /// Whether an editor is connected.
     pub fn has_editors(&mut self) -> bool {
-        self.has_subscribers() && self.subscribers.iter().any(|seat| seat.subscriber.is_editor())
-    }
-
-    fn envelope_start(&self, sequence: u64, at: &str, room: usize) -> String {
-        let mut text = String::with_capacity(self.head.len() + at.len() + 40 + room);
-        text.push_str(&self.head);
-        // Writing to a String does not fail.
-        let _written = write!(text, "{sequence}\",\"at\":\"{at}\",\"event\":");
-        text
+        self.has_subscribers()
+            && self
+                .channel
+                .subscribers
+                .iter()
+                .any(|seat| seat.subscriber.is_editor())
     }
 
     fn publish(&mut self, event: EncodedEvent, at: &str) {
         let (hub, conversation) = (&self.hub, self.conversation);
-        deliver_to_all(&mut self.subscribers, &event, |last| {
-            hub.lagged_text(conversation, last, at)
-        });
-        hub.publish(conversation, &event, at);
-        self.ring.push(event);
+        let lagged_text = |last| hub.lagged_text(conversation, last, at);
+        self.channel.publish(event.clone(), lagged_text);
+        hub.publish(event, at);
     }
-}
-
-/// The JSON of an envelope.
-fn encode_event(conversation: ConversationId, cursor: &Cursor, at: &str, event: &Event) -> String {
-    let json = serde_json::to_string(event).unwrap_or_else(|_| "null".to_owned());
-    format!(
-        "{{\"conversationId\":\"{conversation}\",\"cursor\":\"{}\",\"at\":\"{at}\",\"event\":{json}}}",
-        cursor.as_str()
-    )
-}
-
-/// A snapshot of a conversation that is not live, for subscribers to all conversations.
-#[must_use]
-pub fn snapshot_of_record(hub: &Hub, conversation: ConversationId, at: &str, event: &Event) -> EncodedEvent {
-    let sequence = hub.last();
-    let text = encode_event(conversation, &hub.cursor(sequence), at, event);
-    EncodedEvent::new(sequence, conversation, text)
 }

@@ -78,10 +78,7 @@ impl<R> PromptRequest<R> {
     /// A held prompt that is being released.
     #[must_use]
     pub fn from_held(position: u64, held: &QueuedPromptRecord) -> Self {
-        let caller = Caller {
-            reply: None,
-            key: held.request.clone(),
-        };
+        let caller = held.request.clone().into();
         Self {
             min_fidelity: held.min_fidelity,
             on_limit: held.on_limit,

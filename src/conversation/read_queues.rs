@@ -78,7 +78,7 @@ pub struct ReadQueues {
 }
 
 /// The key of a queue: a folder (`None`: all folders of transcripts), the project whose transcripts are read there or the
-/// kind of work, and the class.
+/// kind of work, and the class. The name of a kind of work cannot be that of a project, which is an absolute path.
 type QueueKey = (Option<PathBuf>, Option<String>, ReadClass);
 
 /// The queue of reads of a folder, of all folders of transcripts, or of the transcripts of a project in a folder.
@@ -111,46 +111,30 @@ pub struct ReadPermit {
 impl ReadQueues {
     /// The queue of a folder. `None`: of reads in all folders of transcripts.
     pub fn folder_queue(&self, folder: Option<PathBuf>, class: ReadClass) -> Arc<ReadQueue> {
-        let queue = ReadQueue::new(folder.clone(), class, READS_PER_FOLDER);
-        self.get_or_insert((folder, None, class), queue)
+        self.queue((folder, None, class), READS_PER_FOLDER, MAX_STALLED, None)
     }
 
     /// The queue of the transcripts of a project in a folder. Stalled reads keep their turns, so that one project cannot use up
     /// the limit of the folder.
     pub fn project_queue(&self, folder: PathBuf, cwd: String, class: ReadClass) -> Arc<ReadQueue> {
-        let folder = Some(folder);
-        let all = (folder.clone(), Some(String::new()), class);
-        let of_all = ReadQueue {
-            stalled_limit: STALLED_PROJECTS_LIMIT,
-            ..ReadQueue::new(folder.clone(), class, READS_OF_ALL_PROJECTS)
-        };
-        let all = self.get_or_insert(all, of_all);
-        let queue = ReadQueue {
-            stalled_limit: 0,
-            parent: Some(all),
-            ..ReadQueue::new(folder.clone(), class, READS_PER_FOLDER)
-        };
-        self.get_or_insert((folder, Some(cwd), class), queue)
+        let all = (Some(folder.clone()), Some(String::new()), class);
+        let all = self.queue(all, READS_OF_ALL_PROJECTS, STALLED_PROJECTS_LIMIT, None);
+        self.queue((Some(folder), Some(cwd), class), READS_PER_FOLDER, 0, Some(all))
     }
 
     /// The queue of looks at a folder. Each look also needs a permit of the queues of the folders parent. So the folders
     /// of one unresponsive mount block only a few threads.
     pub fn look_queue(&self, folder: PathBuf) -> Arc<ReadQueue> {
-        let queue = ReadQueue {
-            parent: Some(self.looks_below(folder.parent(), 1)),
-            ..ReadQueue::new(Some(folder.clone()), ReadClass::Look, READS_PER_FOLDER)
-        };
-        self.get_or_insert((Some(folder), None, ReadClass::Look), queue)
+        let parent = Some(self.looks_below(folder.parent(), 1));
+        let key = (Some(folder), None, ReadClass::Look);
+        self.queue(key, READS_PER_FOLDER, MAX_STALLED, parent)
     }
 
     /// The queue of looks at the transcripts of a project in a folder. A project counts as a folder two levels below.
     pub fn project_look_queue(&self, folder: PathBuf, cwd: String) -> Arc<ReadQueue> {
-        let queue = ReadQueue {
-            stalled_limit: 0,
-            parent: Some(self.looks_below(Some(&folder), 2)),
-            ..ReadQueue::new(Some(folder.clone()), ReadClass::Look, READS_PER_FOLDER)
-        };
-        self.get_or_insert((Some(folder), Some(cwd), ReadClass::Look), queue)
+        let parent = Some(self.looks_below(Some(&folder), 2));
+        let key = (Some(folder), Some(cwd), ReadClass::Look);
+        self.queue(key, READS_PER_FOLDER, 0, parent)
     }
 
     /// The queue that limits all looks `level` levels below a folder. Stalled looks keep their permits.
@@ -164,51 +148,49 @@ impl ReadQueues {
             ),
             _ => (Path::new("/"), "all below".to_owned(), LOOKS_AT_ONCE, None),
         };
-        let queue = ReadQueue {
-            stalled_limit: 0,
-            parent,
-            ..ReadQueue::new(Some(folder.into()), ReadClass::Look, at_once)
-        };
-        self.get_or_insert((Some(folder.into()), Some(name), ReadClass::Look), queue)
+        let key = (Some(folder.into()), Some(name), ReadClass::Look);
+        self.queue(key, at_once, 0, parent)
     }
 
     /// The queue of exports to a file, and of imports.
     pub fn export_import_queue(&self) -> Arc<ReadQueue> {
-        self.named_queue(None, "carried", EXPORTS_AND_IMPORTS_AT_ONCE)
+        let key = (None, Some("carried".to_owned()), ReadClass::Long);
+        self.queue(key, EXPORTS_AND_IMPORTS_AT_ONCE, MAX_STALLED, None)
     }
 
     /// The queue of lists of the transcripts in a folder. `None`: in all folders. On a slow disk, a list may look at files for
     /// a while without reading anything.
     pub fn list_queue(&self, folder: Option<PathBuf>) -> Arc<ReadQueue> {
-        self.named_queue(folder, "listed", READS_PER_FOLDER)
+        let key = (folder, Some("listed".to_owned()), ReadClass::Long);
+        self.queue(key, READS_PER_FOLDER, MAX_STALLED, None)
     }
 
-    fn named_queue(&self, folder: Option<PathBuf>, name: &str, at_once: usize) -> Arc<ReadQueue> {
-        let queue = ReadQueue::new(folder.clone(), ReadClass::Long, at_once);
-        // The name cannot be that of a project, which is an absolute path.
-        self.get_or_insert((folder, Some(name.to_owned()), ReadClass::Long), queue)
-    }
-
-    fn get_or_insert(&self, key: QueueKey, new: ReadQueue) -> Arc<ReadQueue> {
+    /// The queue with this key.
+    fn queue(
+        &self,
+        key: QueueKey,
+        at_once: usize,
+        stalled_limit: usize,
+        parent: Option<Arc<ReadQueue>>,
+    ) -> Arc<ReadQueue> {
         let mut queues = lock(&self.queues);
         queues.retain(|_, queue| Arc::strong_count(queue) > 1);
-        Arc::clone(queues.entry(key).or_insert_with(|| Arc::new(new)))
+        let queue = queues.entry(key).or_insert_with_key(|(folder, _, class)| {
+            Arc::new(ReadQueue {
+                folder: folder.clone(),
+                class: *class,
+                at_once,
+                permits: Arc::new(Semaphore::new(at_once)),
+                running: Mutex::default(),
+                stalled_limit,
+                parent,
+            })
+        });
+        Arc::clone(queue)
     }
 }
 
 impl ReadQueue {
-    fn new(folder: Option<PathBuf>, class: ReadClass, at_once: usize) -> Self {
-        Self {
-            folder,
-            class,
-            at_once,
-            permits: Arc::new(Semaphore::new(at_once)),
-            running: Mutex::default(),
-            stalled_limit: MAX_STALLED,
-            parent: None,
-        }
-    }
-
     /// Waits for a permit. Reads that make no progress give up theirs.
     ///
     /// # Errors

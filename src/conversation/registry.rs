@@ -44,7 +44,7 @@ use crate::store::{
 use super::actor::{Actor, ActorParts, Deliver, MAILBOX_CAPACITY, Message};
 use super::answer::{Answer, CallKey, MadeConversation};
 use super::closed_sessions::AllClosedSessions;
-use super::effect::{Call, Fork, IncomingCall};
+use super::effect::{Call, IncomingCall};
 use super::error::ConversationError;
 use super::events::Subscriber;
 use super::folder::{normalized_folder, usable_folder};
@@ -177,10 +177,7 @@ impl Registry {
             if !is_opened {
                 return Ok(Answer::Conversation(created));
             }
-            let resume = Call::Resume {
-                min_fidelity: Fidelity::Text,
-            };
-            match registry.ask(created.id, resume).await {
+            match registry.ask(created.id, Call::Resume(Fidelity::Text)).await {
                 Ok(Answer::Resumed(conversation, _)) => Ok(Answer::Conversation(conversation)),
                 Ok(_) => Err(ConversationError::Internal),
                 Err(error) => Err(error.with_id("conversationId", &created.id)),
@@ -266,20 +263,15 @@ impl Registry {
         mut call: Call,
         request: Option<CallKey>,
     ) -> Result<oneshot::Receiver<Result<Answer, ConversationError>>, ConversationError> {
-        if let Call::Update {
-            settings: Some(settings),
-            ..
-        } = &call
-        {
-            check_settings(settings)?;
-        }
-        if let Call::Update {
-            title: Some(title), ..
-        }
-        | Call::Fork(Fork {
-            title: Some(title), ..
-        }) = &mut call
-        {
+        let title = match &mut call {
+            Call::Update(update, _) => {
+                check_settings(&update.settings)?;
+                update.title.as_mut()
+            }
+            Call::Fork(fork) => fork.title.as_mut(),
+            _ => None,
+        };
+        if let Some(title) = title {
             check_title(title)?;
             *title = normalized_title(title);
         }
@@ -370,7 +362,7 @@ impl Registry {
         message: &Message,
     ) -> Result<mpsc::Sender<Message>, ConversationError> {
         let is_deletion =
-            matches!(message, Message::Call(incoming) if matches!(incoming.call, Call::Delete { .. }));
+            matches!(message, Message::Call(incoming) if matches!(incoming.call, Call::Delete(_)));
         if let Some(entry) = self.lock().get(&id) {
             // If parts are missing, this task was started by a deletion that failed or still runs.
             return match is_deletion || entry.essential_lost.is_empty() {

@@ -22,11 +22,9 @@ use crate::agent::policy::InterruptPolicy;
 use crate::store::{ConversationRecord, RestingState};
 
 use super::answer::{CallKey, Caller};
-use super::destination::Destination;
 use super::edit::TurnEdit;
-use super::effect::{Effect, Fork, Now, OpenedSession, Work};
-use super::error::ConversationError;
-use super::prompt_request::{DroppedPrompt, PromptRequest, held_prompt_view};
+use super::effect::{Effect, Fork, MoveRequest, Now, OpenedSession, Response, Work};
+use super::prompt_request::{PromptRequest, held_prompt_view};
 use super::reported_settings::shown_settings;
 use super::running_work::Progress;
 use super::writer::RecordWriter;
@@ -113,29 +111,27 @@ pub struct Turn<R> {
 /// The answer to a question whose agent has ended, for the next agent.
 #[derive(Debug)]
 pub struct OrphanAnswer<R> {
-    /// The question.
-    pub interrupt_id: InterruptId,
-    /// ACP's outcome.
-    pub outcome: RawJson,
-    /// Who answered, as reported to other clients.
-    pub by: String,
+    /// The answer.
+    pub response: Response,
     /// The question itself, after it was removed from the record, for as long as it may have to be restored.
     pub question: Option<Interrupt>,
     /// Who made the call.
     pub caller: Caller<R>,
 }
 
-impl<R> OrphanAnswer<R> {
-    /// Refuses the answer: the question stays open.
-    pub fn refused(self, error: ConversationError) -> DroppedPrompt<R> {
-        DroppedPrompt {
-            caller: self.caller,
-            result: Err(error),
-        }
-    }
-}
-
 impl<R> Turn<R> {
+    /// Whether it waits until the session is open.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.phase == TurnPhase::Waiting
+    }
+
+    /// Whether its prompt was sent, and its end is not known yet.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        matches!(self.phase, TurnPhase::Sent | TurnPhase::Accepted)
+    }
+
     /// Whether it is the turn with this id, and is being recorded.
     #[must_use]
     pub fn is_recorded_as(&self, turn_id: &TurnId) -> bool {
@@ -146,9 +142,8 @@ impl<R> Turn<R> {
     /// the head.
     #[must_use]
     pub fn is_unaccepted_edit(&self) -> bool {
-        let accepted = |edit: &TurnEdit| edit.branch.as_ref().is_some_and(|branch| branch.accepted);
-        let is_over = self.phase == TurnPhase::Ending;
-        !is_over && self.edit.as_ref().is_some_and(|edit| !accepted(edit))
+        let is_accepted = |edit: &TurnEdit| edit.accepted().is_some();
+        self.phase != TurnPhase::Ending && self.edit.as_ref().is_some_and(|edit| !is_accepted(edit))
     }
 
     /// Whether clients see that it runs.
@@ -218,12 +213,7 @@ pub enum OperationKind {
     /// Reads the lineage to find the target of an undo. The progress counts the files, if they have to move back.
     Undo(Arc<Progress>),
     /// Moves the conversation's files to another folder.
-    Move {
-        /// Where they go.
-        destination: Destination,
-        /// Whether it undoes an earlier move.
-        undoes: bool,
-    },
+    Move(MoveRequest),
     /// Makes a repaired copy of the head.
     Repair,
     /// Clears the chain.
@@ -377,9 +367,7 @@ impl<R> Model<R> {
     pub fn state(&self) -> ConversationState {
         match &self.turn {
             Some(turn) if turn.cancelled => ConversationState::Cancelling,
-            Some(_) if self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned) => {
-                ConversationState::Awaiting
-            }
+            Some(_) if self.has_open_question() => ConversationState::Awaiting,
             Some(_) => ConversationState::Prompting,
             None if self.is_moving() => ConversationState::Moving,
             None => {
@@ -389,11 +377,22 @@ impl<R> Model<R> {
         }
     }
 
+    /// What the running operation does.
+    #[must_use]
+    pub fn operation_kind(&self) -> Option<&OperationKind> {
+        self.operation.as_ref().map(|op| &op.kind)
+    }
+
     /// Whether it is moving to another folder, or is held because it is about to move.
     #[must_use]
     pub fn is_moving(&self) -> bool {
-        let kind = self.operation.as_ref().map(|op| &op.kind);
-        self.is_paused || matches!(kind, Some(OperationKind::Move { .. }))
+        self.is_paused || matches!(self.operation_kind(), Some(OperationKind::Move(_)))
+    }
+
+    /// Whether a question waits in the open session.
+    #[must_use]
+    pub fn has_open_question(&self) -> bool {
+        self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned)
     }
 
     /// The conversation as clients may see it now.

@@ -1,6 +1,6 @@
-//! How a conversation changes: one input in, effects out. Pure: no I/O, no clock, no runtime.
+//! How a conversation changes: one change in, effects out. Pure: no I/O, no clock, no runtime.
 //!
-//! `apply` never waits; the result of slow work comes back as another input. What must be durable before it is reported is a
+//! `apply` never waits; the result of slow work comes back as another change. What must be durable before it is reported is a
 //! part of a write with a [`Milestone`](super::effect::Milestone), and is reported when that write has ended. The
 //! state (`prompting`, `awaiting`) is no promise and is reported immediately; ids, ends and answers wait for the disk.
 
@@ -29,60 +29,18 @@ use bridge_protocol::event::Event;
 use crate::store::RequestRecord;
 
 use super::answer::{Answer, CallKey, Caller};
-use super::effect::{Disposition, Effect, Input, Now, Work, WorkResult};
+use super::effect::{Disposition, Effect, Now, Work, WorkResult};
 use super::error::ConversationError;
-use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn, TurnPhase};
+use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn};
 
 pub(super) use crash_recovery::{EndedTurn, EndedUnfinished, end_turn_of_previous_run, end_unfinished};
 
 impl<R> Model<R> {
-    /// Takes one input and returns the effects, answers last.
-    pub fn apply(&mut self, input: Input<R>, now: Now) -> Vec<Effect<R>> {
+    /// One step: makes a change, then starts whatever waits and can start now. Returns the effects, answers last.
+    pub fn apply(&mut self, now: Now, change: impl FnOnce(&mut Self)) -> Vec<Effect<R>> {
         self.now = now;
         let before = self.state();
-        match input {
-            Input::Call {
-                asked,
-                stored_request: kept,
-            } => self.admit(asked, kept),
-            Input::WorkDone { job, found } => self.work_done(job, found),
-            Input::WriteDone(result) => self.write_done(&result),
-            Input::AnchorRead {
-                turn_id,
-                anchor,
-                earlier,
-            } => {
-                self.note_arrival(earlier);
-                self.anchor_read(&turn_id, anchor);
-            }
-            Input::ContinuationDue(turn_id) => self.continuation_due(turn_id),
-            Input::PromptAnswered(answer) => {
-                self.prompt_answered(answer);
-            }
-            Input::PromptNotSent { error, is_ending } => {
-                self.prompt_not_sent(error, is_ending);
-            }
-            Input::Question {
-                kind,
-                params,
-                interrupt_id,
-            } => {
-                self.question_asked(kind, params, interrupt_id);
-            }
-            Input::QuestionWithdrawn(id) => self.question_withdrawn(&id),
-            Input::AgentDied {
-                status,
-                stderr_tail,
-                is_bystander,
-            } => {
-                self.agent_died(&status, &stderr_tail, is_bystander);
-            }
-            Input::AgentRetired => self.leave_process_later(),
-            Input::Elapsed(deadline) => self.elapsed(deadline),
-            Input::Recovered { why, is_written } => self.restart_from_disk(&why, is_written),
-            Input::SessionHandedOver(opened) => self.session_handed_over(*opened),
-            Input::Stop { grace_ms } => self.stop(grace_ms),
-        }
+        change(self);
         self.start_waiting_work();
         self.begin_due_write();
         let after = self.state();
@@ -92,13 +50,16 @@ impl<R> Model<R> {
         self.take_effects()
     }
 
-    /// Ends a step.
-    fn end_step(&mut self) -> Vec<Effect<R>> {
+    /// A step that starts nothing: for what the agent reports while it works. Nearly all of it changes nothing and costs
+    /// nothing.
+    pub fn note(&mut self, now: Now, change: impl FnOnce(&mut Self)) -> Vec<Effect<R>> {
+        self.now = now;
+        change(self);
         self.begin_due_write();
         self.take_effects()
     }
 
-    /// Takes the effects of the input, in the order in which they are carried out.
+    /// Takes the effects of the step, in the order in which they are carried out.
     pub(super) fn take_effects(&mut self) -> Vec<Effect<R>> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.sort_by_key(Effect::rank);
@@ -134,12 +95,8 @@ impl<R> Model<R> {
         if self.operation.is_some() || self.advance_edit() {
             return;
         }
-        let is_waiting = self
-            .turn
-            .as_ref()
-            .is_some_and(|turn| turn.phase == TurnPhase::Waiting);
         let is_editing = self.turn.as_ref().is_some_and(Turn::is_unaccepted_edit);
-        if is_waiting || (!self.resume_waiters.is_empty() && !is_editing) {
+        if self.waiting_turn().is_some() || (!self.resume_waiters.is_empty() && !is_editing) {
             self.ensure_session();
         }
     }
@@ -168,7 +125,7 @@ impl<R> Model<R> {
     }
 
     /// Handles the result of work outside the state machine. A result that no operation waits for is undone.
-    fn work_done(&mut self, number: u64, result: Result<WorkResult, ConversationError>) {
+    pub fn work_done(&mut self, number: u64, result: Result<WorkResult, ConversationError>) {
         if let Ok(WorkResult::Closed(transcripts)) = result {
             self.session_closed(number, transcripts);
             return;
@@ -206,8 +163,8 @@ impl<R> Model<R> {
             (OperationKind::Undo(progress), WorkResult::UndoTargetFound(undoing, title, has_moved_files)) => {
                 self.undo_target_found(undoing, title, has_moved_files, caller, progress);
             }
-            (OperationKind::Move { destination, undoes }, WorkResult::Moved(answer)) => {
-                self.files_moved(answer, destination, undoes, caller);
+            (OperationKind::Move(request), WorkResult::Moved(answer)) => {
+                self.files_moved(answer, request, caller);
             }
             (OperationKind::Repair, WorkResult::Repaired(answer, made)) => {
                 self.repaired(answer, made, caller);
@@ -216,7 +173,7 @@ impl<R> Model<R> {
                 self.arrival_checked(arrival, death);
             }
             (OperationKind::Configure { title, others }, WorkResult::Configured) => {
-                self.write_update(title, Some(*others), caller);
+                self.write_update(title, *others, caller);
             }
             _ => self.effects.push(Effect::Dispose(Disposition::Drop)),
         }

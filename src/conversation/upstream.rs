@@ -11,7 +11,6 @@ use bridge_protocol::conversation::{Limit, SessionInfo, Settings};
 use bridge_protocol::id::UpstreamId;
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::RawJson;
-use bridge_protocol::turn;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -498,7 +497,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                 message,
                 upstream,
                 limit: is_limit.then_some(Limit {
-                    kind: turn::FailureKind::RateLimited,
+                    kind: FailureKind::RateLimited,
                     resets_at: failure.resets_at,
                 }),
             }

@@ -93,14 +93,22 @@ impl<R> RecordWriter<R> {
         true
     }
 
+    /// The parts that are not on disk yet, oldest first.
+    fn parts(&self) -> impl DoubleEndedIterator<Item = &WritePart<R>> {
+        let running = self.in_progress.iter().flat_map(|write| &write.parts);
+        running.chain(&self.next)
+    }
+
+    /// The entries that are not on disk yet, oldest first.
+    fn ledgers(&self) -> impl DoubleEndedIterator<Item = &Ledger> {
+        let ledgers = self.parts().map(|part| &part.ledger);
+        ledgers.chain([&self.unsaved_ledger])
+    }
+
     /// The latest state of a call with an idempotency key, if it is not on disk yet.
     #[must_use]
     pub fn unwritten_request(&self, id: &RequestId) -> Option<&RequestRecord> {
-        let running = self.in_progress.iter().flat_map(|write| &write.parts);
-        let parts = running.chain(&self.next).map(|part| &part.ledger);
-        let mut requests = parts
-            .chain([&self.unsaved_ledger])
-            .flat_map(|ledger| &ledger.requests);
+        let mut requests = self.ledgers().flat_map(|ledger| &ledger.requests);
         requests.rfind(|request| request.request_id == *id)
     }
 
@@ -125,11 +133,7 @@ impl<R> RecordWriter<R> {
     /// Whether an edit that is not on disk yet waits to be reported. False while a failed write waits to be repeated.
     #[must_use]
     pub fn has_unwritten_edit(&self) -> bool {
-        let running = self.in_progress.iter().flat_map(|write| &write.parts);
-        let parts = running.chain(&self.next).map(|part| &part.ledger);
-        let mut events = parts
-            .chain([&self.unsaved_ledger])
-            .flat_map(|ledger| &ledger.events);
+        let mut events = self.ledgers().flat_map(|ledger| &ledger.events);
         !self.has_failed && events.any(|event| matches!(event, Event::Edited { .. }))
     }
 
@@ -137,8 +141,7 @@ impl<R> RecordWriter<R> {
     /// repeated.
     #[must_use]
     pub fn has_unwritten_question(&self) -> bool {
-        let running = self.in_progress.iter().flat_map(|write| &write.parts);
-        let mut parts = running.chain(&self.next);
+        let mut parts = self.parts();
         let is_raised = |event: &Event| matches!(event, Event::InterruptRaised { .. });
         !self.has_failed
             && parts.any(|part| match &part.milestone {

@@ -22,7 +22,7 @@ fn now() -> Zoned {
 /// Fails if a message of ours has words that are not in the snapshot.
 #[track_caller]
 fn check_words(failure: &Failure, of: &str) {
-    crate::words::check(of, failure.kind.as_str(), &failure.message);
+    crate::words::check(of, &word(failure.kind), &failure.message);
 }
 
 fn of_error(agent: &AgentKind, error: &Value) -> Failure {

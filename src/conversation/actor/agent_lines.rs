@@ -19,10 +19,10 @@ use crate::agent::message::{AgentError, AgentRequestId, CallError, MethodName, R
 use crate::agent::process::Death;
 use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
-use crate::conversation::effect::Input;
 use crate::conversation::events::{EncodedEvent, Subscriber};
 use crate::conversation::reported_settings::SettingChange;
 use crate::conversation::services::now;
+use crate::conversation::state::Model;
 use crate::conversation::transcript_growth::TranscriptGrowth;
 use crate::conversation::upstream::{OpenError, send_setting, upstream_json};
 
@@ -122,10 +122,9 @@ impl Actor {
     ) {
         match outcome {
             Ok(answer) => {
-                let effects = self
-                    .model
-                    .note_setting_accepted(change, &RawJson::new(answer), at);
-                self.carry_out(effects, at);
+                let answer = RawJson::new(answer);
+                self.note(at, |model| model.note_setting_accepted(change, &answer));
+                self.publish();
                 self.ask_for_next_setting();
             }
             Err(error) => self.end_setting_requests(Err((change, error))),
@@ -176,12 +175,11 @@ impl Actor {
             .map_or_else(|| "its output ended".to_owned(), |status| status.to_string());
         let reason = dead.termination_reason().map(ToOwned::to_owned);
         self.dead_agent = Some(dead);
-        let died = Input::AgentDied {
-            is_bystander: reason.is_some(),
-            status: reason.unwrap_or(status),
-            stderr_tail: death.stderr_tail.clone(),
-        };
-        self.apply_input_at(died, at);
+        let is_bystander = reason.is_some();
+        let status = reason.unwrap_or(status);
+        self.apply_at(at, |model| {
+            model.agent_died(&status, &death.stderr_tail, is_bystander)
+        });
         self.dead_agent = None;
     }
 
@@ -191,13 +189,10 @@ impl Actor {
         let Some(update) = line.update() else { return true };
         let kind = line.update_kind().unwrap_or_default();
         let subagent = self.params_of_subagent(line);
-        let effects = match subagent {
-            Some(_) => self.model.apply_subagent_update(&kind, at),
-            None => self.model.apply_update(&kind, update, line.text(), at),
-        };
-        if !effects.is_empty() {
-            self.carry_out(effects, at);
-        }
+        self.note(at, |model| match subagent {
+            Some(_) => model.apply_subagent_update(&kind),
+            None => model.apply_update(&kind, update, line.text()),
+        });
         if self.model.must_delay_agent_lines() {
             return false;
         }
@@ -236,16 +231,14 @@ impl Actor {
         match name {
             RAW_EVENT_METHOD if self.params_of_subagent(line).is_some() => {}
             RAW_EVENT_METHOD => {
-                self.model.note_notification(name, line.text());
+                // The daemon itself asked for it; it is not sent to clients.
+                self.model.scan_for_failure_signs(line.text(), name);
                 let params: Option<Value> =
                     line.params().and_then(|params| serde_json::from_str(params).ok());
                 if let Some(announced) = params.as_ref().and_then(announced_transcript) {
-                    let effects = self.model.silent_roll(announced, at);
-                    if !effects.is_empty() {
-                        if let Some(session) = &mut self.session {
-                            session.prompt_tally.reset_after_clear();
-                        }
-                        self.carry_out(effects, at);
+                    let has_rolled = self.note(at, |model| model.silent_roll(announced));
+                    if has_rolled && let Some(session) = &mut self.session {
+                        session.prompt_tally.reset_after_clear();
                     }
                 }
             }
@@ -267,7 +260,7 @@ impl Actor {
                 if let Some(index) = found {
                     let question = self.questions.swap_remove(index);
                     self.respond_error(&question.raw_id, -32800, "the request was cancelled");
-                    self.apply_input_at(Input::QuestionWithdrawn(question.id), at);
+                    self.apply_at(at, |model| model.question_withdrawn(&question.id));
                 } else if let Some(id) = withdrawn_id {
                     self.stream.withdraw_requests(Some(&RawId::from_wire(&id)));
                 }
@@ -280,10 +273,7 @@ impl Actor {
 
     /// Notes a request for a client to answer. Returns whether it may be passed on: if not, call this again later.
     fn handle_client_request(&mut self, at: Timestamp) -> bool {
-        let effects = self.model.note_client_request(at);
-        if !effects.is_empty() {
-            self.carry_out(effects, at);
-        }
+        self.note(at, Model::note_client_request);
         !self.model.must_delay_agent_lines()
     }
 
@@ -319,12 +309,7 @@ impl Actor {
             raw_id: id,
             is_permission,
         });
-        let question = Input::Question {
-            kind,
-            params,
-            interrupt_id,
-        };
-        self.apply_input_at(question, at);
+        self.apply_at(at, |model| model.question_asked(kind, params, interrupt_id));
     }
 
     fn handle_answer(&mut self, outcome: Result<Box<RawValue>, CallError>, at: Timestamp) {
@@ -337,7 +322,7 @@ impl Actor {
         };
         let unreadable = || RawJson::from(serde_json::json!({"code": -32603, "message": "unreadable error"}));
         let answer = answer.map_err(|raw| raw.unwrap_or_else(unreadable));
-        self.apply_input_at(Input::PromptAnswered(answer), at);
+        self.apply_at(at, |model| model.prompt_answered(answer));
     }
 
     /// A transcript has grown, whichever program wrote to it. Growth of a session that has left the chain is ignored.
@@ -385,17 +370,16 @@ impl Actor {
     /// Adds a subscriber. It first gets the events that it missed if they are still held, or else a snapshot; then live ones.
     pub(super) fn subscribe(&mut self, subscriber: Box<dyn Subscriber>, after: Option<&Cursor>) {
         let missed = after.and_then(|cursor| self.stream.holds_after(cursor));
-        let snapshot = if missed.is_some() {
-            None
-        } else {
-            self.snapshot(after.is_some(), subscriber.is_editor())
+        let snapshot = match missed {
+            Some(_) => None,
+            None => Some(self.snapshot(after.is_some(), subscriber.is_editor())),
         };
         self.stream
             .subscribe(subscriber, missed, snapshot.as_ref(), &time::text(now()));
     }
 
     /// A snapshot of the conversation for a new subscriber. An editor also gets the updates of the running turn, unchanged.
-    pub(super) fn snapshot(&self, gap: bool, for_editor: bool) -> Option<EncodedEvent> {
+    pub(super) fn snapshot(&self, gap: bool, for_editor: bool) -> EncodedEvent {
         let (updates, truncated) = match &self.model.turn {
             Some(_) => self.stream.turn_updates(),
             None => (Vec::new(), false),
@@ -413,7 +397,7 @@ impl Actor {
                 .filter(|info| is_open || **info != Default::default())
                 .map(|info| Box::new(info.clone())),
         };
-        self.stream.encode_snapshot(&event, updates, &time::text(now()))
+        self.stream.snapshot(&event, updates, &time::text(now()))
     }
 
     /// Whether the agent runs something besides the session itself, such as a background command of a tool. Closing the

@@ -30,7 +30,7 @@ use crate::conversation::branching::{self, BranchJob};
 use crate::conversation::climbing::{self, ClimbRequest};
 use crate::conversation::deleting;
 use crate::conversation::effect::{
-    Disposition, Effect, Input, Ledger, Milestone, OpenedSession, PromptArrival, Work, WorkResult,
+    Disposition, Effect, Ledger, Milestone, OpenedSession, PromptArrival, Work, WorkResult,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::reported_settings::SettingChange;
@@ -42,7 +42,7 @@ use crate::conversation::upstream::{OpenError, SettingRequests, conversation_err
 use crate::conversation::writer::PendingWrite;
 use crate::store::{Change, CutShortPrompt};
 
-use super::{Actor, Job, Message, Reply};
+use super::{Actor, Job, Message, Reply, WriteEnd};
 
 /// Why a transcript must be checked again.
 pub(super) enum TranscriptRecheck {
@@ -177,13 +177,9 @@ impl Actor {
             }
             Work::FindUndoTarget { session, progress } => self.find_undo_target(job, session, progress),
             Work::Close { deletion, by_force } => self.close_session(job, deletion, by_force),
-            Work::Move {
-                destination,
-                neighbours,
-                progress,
-            } => self.move_files(job, destination, neighbours, progress),
+            Work::Move(request) => self.move_files(job, request),
             Work::UndoWork(failure) => self.undo_last_work(job, failure),
-            Work::Repair { progress } => self.repair(job, progress),
+            Work::Repair(progress) => self.repair(job, progress),
             Work::CheckArrival(sent) => self.check_arrival(job, *sent),
             Work::Configure(changes, params) => self.configure(job, changes, params),
         }
@@ -323,7 +319,7 @@ impl Actor {
         }
     }
 
-    /// Passes the write that the writer has begun to the store. The result comes back as an input.
+    /// Passes the write that the writer has begun to the store. The result comes back to the loop.
     fn write(&mut self) {
         let Some(PendingWrite { record, parts }) = &self.model.writer.in_progress else {
             return;
@@ -361,7 +357,7 @@ impl Actor {
                 // A failure is logged there.
                 let _noted = services.blocking(note).await;
             }
-            Box::new(Input::WriteDone(result))
+            WriteEnd::Written(result)
         }));
     }
 
@@ -415,11 +411,11 @@ impl Actor {
                 Err(ConversationError::Internal) => (Ok(None), None),
                 Err(error) => (Err(error), None),
             };
-            Box::new(Input::AnchorRead {
+            WriteEnd::AnchorRead {
                 turn_id,
                 anchor,
                 earlier,
-            })
+            }
         }));
     }
 
@@ -462,10 +458,7 @@ impl Actor {
         let blocks = match serde_json::value::to_raw_value(content) {
             Ok(blocks) => blocks,
             Err(error) => {
-                self.apply_input(Input::PromptNotSent {
-                    error: error.to_string(),
-                    is_ending: false,
-                });
+                self.apply(|model| model.prompt_not_sent(error.to_string(), false));
                 return;
             }
         };
@@ -484,11 +477,11 @@ impl Actor {
                         .emit(&Event::ForeignWriter { upstream_id }, &time::text(now()));
                 }
             }
-            Err(error) => self.apply_input(Input::PromptNotSent {
+            Err(error) => {
                 // A broken pipe is noticed here before the death, which is reported through the inbox.
-                is_ending: matches!(error, CallError::Died(_) | CallError::Closing),
-                error: chain_text(&error),
-            }),
+                let is_ending = matches!(error, CallError::Died(_) | CallError::Closing);
+                self.apply(|model| model.prompt_not_sent(chain_text(&error), is_ending));
+            }
         }
     }
 

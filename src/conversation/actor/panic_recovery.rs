@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 
-use crate::conversation::effect::Input;
 use crate::conversation::registry::panic_text;
 use crate::conversation::upstream::UncommittedCopy;
 use crate::transcript::moving::RunningMove;
 
-use super::{Actor, Job};
+use super::{Actor, Job, WriteEnd};
 
 /// After how long without a panic a task counts as stable again.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
@@ -45,12 +44,9 @@ impl Actor {
         self.end_jobs().await;
         self.close_everything();
         let is_written = self.wait_for_writes().await;
-        self.apply_input(Input::Recovered {
-            why: why.to_owned(),
-            is_written,
-        });
+        self.apply(|model| model.restart_from_disk(why, is_written));
         while let Some(written) = self.writes.next().await {
-            self.apply_input(*written);
+            self.write_ended(written);
         }
         // The record on disk does not name the new location of the files.
         if let Some(moved) = self.last_resource.files.take() {
@@ -122,7 +118,7 @@ impl Actor {
     async fn wait_for_writes(&mut self) -> bool {
         let mut is_written = false;
         while let Some(written) = self.writes.next().await {
-            is_written |= matches!(*written, Input::WriteDone(Ok(())));
+            is_written |= matches!(written, WriteEnd::Written(Ok(())));
         }
         is_written
     }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
+use bridge_protocol::conversation::TranscriptsOnDelete;
 use bridge_protocol::id::{InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::Fidelity;
-use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::method::{Cancel, Continue, Edit, Prompt, Update};
+use bridge_protocol::raw::RawJson;
 
 use crate::conversation::answer::CallKey;
 use crate::conversation::destination::Destination;
@@ -44,69 +45,51 @@ impl From<TurnId> for NewTurn {
     }
 }
 
-/// What a client can request from a conversation.
+/// A move of the conversation's files to another folder.
+#[derive(Clone, Debug)]
+pub struct MoveRequest {
+    /// Where to.
+    pub destination: Destination,
+    /// Whether this undoes an earlier move.
+    pub undoes: bool,
+    /// What is known about the old folders, shared by all conversations that move together.
+    pub neighbours: SharedRemainingForks,
+    /// Counts the progress.
+    pub progress: Arc<Progress>,
+}
+
+/// A client's answer to a question.
+#[derive(Debug)]
+pub struct Response {
+    /// Which question.
+    pub interrupt_id: InterruptId,
+    /// ACP's outcome.
+    pub outcome: RawJson,
+    /// Who answers, as reported to other clients.
+    pub by: String,
+    /// The id of the turn that an orphan's answer starts.
+    pub turn_id: TurnId,
+    /// Further members of the answer, for the agent: an object.
+    pub params: Option<RawJson>,
+}
+
+/// What a client can request from a conversation. Some calls have further parameters for the agent, as an editor sent them.
 #[derive(Debug)]
 pub enum Call {
     /// Run a turn.
-    Prompt {
-        /// The turn.
-        turn: NewTurn,
-        /// What is asked.
-        prompt: PromptContent,
-        /// What to do while another turn runs.
-        on_busy: OnBusy,
-        /// What to do if the turn hits a usage limit.
-        on_limit: OnLimit,
-        /// The least fidelity that is acceptable.
-        min_fidelity: Fidelity,
-    },
+    Prompt(Prompt, NewTurn),
     /// Schedule a continuation of the interrupted turn.
-    Continue {
-        /// When. `None` is an error, except for a cancellation.
-        at: Option<ContinueAt>,
-        /// The text to send then.
-        text: Option<PromptContent>,
-        /// Whether to cancel the scheduled continuation.
-        cancel: bool,
-    },
+    Continue(Continue),
     /// End a turn.
-    Cancel {
-        /// Which turn. `None`: the running one.
-        turn_id: Option<TurnId>,
-        /// Whether queued prompts are cancelled too.
-        queued: bool,
-        /// Further parameters for the agent, as an editor sent them.
-        params: Option<RawJson>,
-    },
-    /// Open the session.
-    Resume {
-        /// The least fidelity that is acceptable.
-        min_fidelity: Fidelity,
-    },
+    Cancel(Cancel, Option<RawJson>),
+    /// Open the session, with at least this fidelity.
+    Resume(Fidelity),
     /// Change title or settings.
-    Update {
-        /// The new title.
-        title: Option<String>,
-        /// The settings to merge into the current ones.
-        settings: Option<Settings>,
-        /// The revision on which the caller bases the change.
-        expected_revision: Option<u64>,
-        /// Further parameters for the agent, as an editor sent them.
-        params: Option<RawJson>,
-    },
+    Update(Update, Option<RawJson>),
     /// Make a branch.
     Fork(Fork),
-    /// Replace an earlier prompt.
-    Edit {
-        /// The turn.
-        turn: NewTurn,
-        /// The turn to replace, by a place in it.
-        at: PlaceRef,
-        /// The new prompt.
-        prompt: PromptContent,
-        /// The least fidelity of the branch that is acceptable.
-        min_fidelity: Fidelity,
-    },
+    /// Replace the prompt of the turn at a place.
+    Edit(Edit, PlaceRef, NewTurn),
     /// Undo the last change made in place.
     Undo {
         /// Restore the history that contains this session instead, with everything after it. Only without a head.
@@ -115,47 +98,21 @@ pub enum Call {
         progress: Arc<Progress>,
     },
     /// Move to another folder.
-    Move {
-        /// Where to.
-        destination: Destination,
-        /// Whether this undoes an earlier move.
-        undoes: bool,
-        /// What is known about the old folders, shared by all conversations that move together.
-        neighbours: SharedRemainingForks,
-        /// Counts the progress.
-        progress: Arc<Progress>,
-    },
+    Move(MoveRequest),
     /// Start nothing new: the conversation is about to move together with others.
     PauseForMove,
     /// End the pause: the move is over.
     ResumeAfterMove,
-    /// Continue with a repaired copy of the head.
-    Repair {
-        /// Counts the progress.
-        progress: Arc<Progress>,
-    },
+    /// Continue with a repaired copy of the head. Counts the progress.
+    Repair(Arc<Progress>),
     /// Answer a question.
-    Respond {
-        /// Which question.
-        interrupt_id: InterruptId,
-        /// ACP's outcome.
-        outcome: RawJson,
-        /// Who answers, as reported to other clients.
-        by: String,
-        /// The id of the turn that an orphan's answer starts.
-        turn_id: TurnId,
-        /// Further members of the answer, for the agent: an object.
-        params: Option<RawJson>,
-    },
+    Respond(Response),
     /// Close the session.
     Close,
     /// Clear the chain.
     Reset,
-    /// Delete the conversation.
-    Delete {
-        /// Whether the transcripts are deleted too.
-        transcripts: TranscriptsOnDelete,
-    },
+    /// Delete the conversation, and its transcripts if requested.
+    Delete(TranscriptsOnDelete),
 }
 
 /// A client's call, with its idempotency key and where its answer goes.
@@ -174,10 +131,10 @@ impl Call {
     pub fn named_folder(&mut self) -> Option<&mut String> {
         match self {
             Self::Fork(fork) => fork.cwd.as_mut(),
-            Self::Move {
+            Self::Move(MoveRequest {
                 destination: Destination::Folder(folder),
                 ..
-            } => Some(folder),
+            }) => Some(folder),
             _ => None,
         }
     }

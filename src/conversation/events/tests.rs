@@ -126,7 +126,7 @@ fn accepted(turn: &str) -> Event {
 }
 
 fn snapshot(stream: &Stream) -> EncodedEvent {
-    stream.encode_snapshot(&Event::Closed {}, Vec::new(), AT).unwrap()
+    stream.snapshot(&Event::Closed {}, Vec::new(), AT)
 }
 
 /// Subscribes as a caller with this cursor does: behind it where it is held, else with a snapshot (here: `closed`).
@@ -345,12 +345,12 @@ fn one_that_lags_in_all_conversations_goes_on_behind_its_cursor() {
     );
     let slow = Mailbox::with_room(1);
     hub.subscribe(slow.seat(), None, &[], hub.last(), AT);
-    assert_eq!(hub.lock().subscribers.len(), 1);
+    assert_eq!(hub.lock().channel.subscribers.len(), 1);
     one.emit(&state(0), AT);
     two.emit(&state(1), AT);
     one.emit(&state(2), AT);
     assert_eq!(slow.kinds(), ["idle", "lagged"]);
-    assert_eq!(hub.lock().subscribers.len(), 0);
+    assert_eq!(hub.lock().channel.subscribers.len(), 0);
     let Event::Lagged { cursor } = slow.envelopes()[1].event.clone() else {
         panic!("not lagged")
     };
@@ -385,7 +385,7 @@ fn one_that_took_its_snapshots_too_slowly_is_told_and_has_no_seat() {
     let slow = Mailbox::new();
     hub.subscribe(slow.seat(), None, &[], since, AT);
     assert_eq!(slow.kinds(), ["lagged"]);
-    assert_eq!(hub.lock().subscribers.len(), 0);
+    assert_eq!(hub.lock().channel.subscribers.len(), 0);
     let Event::Lagged { cursor } = slow.envelopes()[0].event.clone() else {
         panic!("not lagged")
     };

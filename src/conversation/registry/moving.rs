@@ -7,7 +7,7 @@ use bridge_protocol::conversation::{ConversationState, MoveAnswer};
 
 use super::super::answer::{Answer, CallKey};
 use super::super::destination::Destination;
-use super::super::effect::Call;
+use super::super::effect::{Call, MoveRequest};
 use super::super::error::ConversationError;
 use super::super::folder::usable_folder;
 use super::super::moving;
@@ -26,11 +26,13 @@ impl Registry {
         cwd: String,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let call = move |progress| Call::Move {
-            destination: Destination::Folder(cwd),
-            undoes: false,
-            neighbours: SharedRemainingForks::default(),
-            progress,
+        let call = move |progress| {
+            Call::Move(MoveRequest {
+                destination: Destination::Folder(cwd),
+                undoes: false,
+                neighbours: SharedRemainingForks::default(),
+                progress,
+            })
         };
         self.call_detached(id, "conversation/move", call, request).await
     }

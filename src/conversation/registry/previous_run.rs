@@ -158,9 +158,7 @@ impl Registry {
     /// Finishes the deletions that an earlier daemon began. A repeated call gets the result.
     pub fn finish_deletions(self: &Arc<Self>, deletions: Vec<(ConversationId, BegunDeletion)>) {
         for (id, deletion) in deletions {
-            let call = Call::Delete {
-                transcripts: TranscriptsOnDelete::Delete,
-            };
+            let call = Call::Delete(TranscriptsOnDelete::Delete);
             let begun = self.call(id, call, deletion.request);
             self.tasks.spawn(async move {
                 let result = match begun {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::super::actor::Message;
 use super::super::error::ConversationError;
-use super::super::events::{EncodedEvent, SnapshotMark, Subscriber, snapshot_of_record};
+use super::super::events::{EncodedEvent, SnapshotMark, Subscriber};
 use super::super::lost_parts::view_without_lost;
 use super::super::page::{PageRoom, view_for_list};
 use super::super::services::now;
@@ -124,12 +124,7 @@ impl Registry {
             running: None,
             session: None,
         };
-        Some(snapshot_of_record(
-            &self.services.hub,
-            id,
-            &now().to_string(),
-            &event,
-        ))
+        Some(self.services.hub.snapshot(id, &event, &now().to_string()))
     }
 
     /// The present state of a conversation.

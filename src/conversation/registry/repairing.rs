@@ -28,8 +28,8 @@ impl Registry {
         id: ConversationId,
         request: Option<CallKey>,
     ) -> Result<Answer, ConversationError> {
-        let call = move |progress| Call::Repair { progress };
-        self.call_detached(id, "transcript/check", call, request).await
+        self.call_detached(id, "transcript/check", Call::Repair, request)
+            .await
     }
 
     /// Repairs the transcript with this id, or whose id starts with it. If the session is the head of a conversation, this

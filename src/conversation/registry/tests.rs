@@ -1,9 +1,10 @@
 //! Conversations whose tasks panic, with a registry of its own and no daemon.
 
-use bridge_protocol::conversation::{ConversationState, OnBusy, OnLimit};
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
+use bridge_protocol::method::{Prompt, Update};
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::StopReason;
 use futures_util::future::BoxFuture;
@@ -21,6 +22,7 @@ use crate::conversation::actor::REST_BEFORE_END;
 use crate::conversation::climbing::acquire_process;
 use crate::conversation::closed_sessions::ClosedSessions;
 use crate::conversation::destination::Destination;
+use crate::conversation::effect::MoveRequest;
 use crate::conversation::events::{Delivery, EncodedEvent};
 use crate::conversation::running_work::Progress;
 use crate::conversation::upstream::{OpenMode, UpstreamSession, open_session};
@@ -133,27 +135,25 @@ impl Stage {
         title: Option<&str>,
         model: Option<&str>,
     ) -> oneshot::Receiver<Result<Answer, ConversationError>> {
-        let settings = model.map(|model| Settings {
-            model: Some(model.to_owned()),
-            ..Settings::default()
-        });
-        let call = Call::Update {
+        let call = Update {
             title: title.map(str::to_owned),
-            settings,
-            expected_revision: None,
-            params: None,
+            settings: Settings {
+                model: model.map(str::to_owned),
+                ..Settings::default()
+            },
+            ..Update::default()
         };
+        let call = Call::Update(call, None);
         self.registry.call(self.id, call, None).unwrap()
     }
 
     fn prompt(&self, text: &str) -> oneshot::Receiver<Result<Answer, ConversationError>> {
-        let call = Call::Prompt {
-            turn: TurnId::mint().into(),
+        let call = Prompt {
             prompt: PromptContent::text(text),
-            on_busy: OnBusy::Fail,
-            on_limit: OnLimit::Fail,
             min_fidelity: Fidelity::None,
+            ..Prompt::default()
         };
+        let call = Call::Prompt(call, TurnId::mint().into());
         self.registry.call(self.id, call, None).unwrap()
     }
 
@@ -180,13 +180,13 @@ impl Stage {
         folder: &str,
         progress: Arc<Progress>,
     ) -> oneshot::Receiver<Result<Answer, ConversationError>> {
-        let call = Call::Move {
+        let request = MoveRequest {
             destination: Destination::Folder(folder.to_owned()),
             undoes: false,
             neighbours: SharedRemainingForks::default(),
             progress,
         };
-        self.registry.call(self.id, call, None).unwrap()
+        self.registry.call(self.id, Call::Move(request), None).unwrap()
     }
 
     /// The first event that this takes something from.

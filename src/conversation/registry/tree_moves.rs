@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::super::answer::{Answer, CallKey};
 use super::super::destination::{Destination, Tree};
-use super::super::effect::Call;
+use super::super::effect::{Call, MoveRequest};
 use super::super::error::{ConversationError, StoreFailure};
 use super::super::folder::{normalized_folder, real_folder, usable_folder};
 use super::super::moving::{self, MoveOwner};
@@ -406,13 +406,13 @@ impl Registry {
         let record = self.record(id)?;
         let to = destination.new_cwd(&record);
         let undoes = is_undo && has_moved_from(&to, &self.services.store.lineage_all(id)?);
-        let call = Call::Move {
+        let request = MoveRequest {
             destination,
             undoes,
             neighbours: neighbours.clone(),
             progress,
         };
-        self.ask(id, call).await.map(drop)
+        self.ask(id, Call::Move(request)).await.map(drop)
     }
 
     /// Moves everything back that was moved, or returns what could not be moved back. The next move of a folder and the next

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::agent::subagent;
-use crate::conversation::effect::{Effect, Now};
 use crate::conversation::naming::shortened_title;
 use crate::conversation::reported_settings::{
     mode_of_update, mode_reported, options_of_update, options_reported, record_opened, shown_settings,
@@ -19,8 +18,7 @@ impl<R> Model<R> {
     /// the few kinds that the conversation stores are read.
     ///
     /// `kind` is ACP's `sessionUpdate`, `update` the update's own JSON, `line` the whole line.
-    pub fn apply_update(&mut self, kind: &str, update: &str, line: &str, now: Now) -> Vec<Effect<R>> {
-        self.now = now;
+    pub fn apply_update(&mut self, kind: &str, update: &str, line: &str) {
         if let Some(turn) = &mut self.turn
             && (turn.was_session_cleared || !turn.is_prompt_confirmed)
             && is_turn_activity(kind)
@@ -47,32 +45,23 @@ impl<R> Model<R> {
             _ => {}
         }
         self.scan_for_failure_signs(line, "session/update");
-        self.end_step()
     }
 
     /// Handles an update in the session of a subagent. For the turn, it only matters whether a tool runs.
-    pub fn apply_subagent_update(&mut self, kind: &str, now: Now) -> Vec<Effect<R>> {
-        match kind {
-            "tool_call" | "tool_call_update" => self.note_client_request(now),
-            _ => Vec::new(),
+    pub fn apply_subagent_update(&mut self, kind: &str) {
+        if matches!(kind, "tool_call" | "tool_call_update") {
+            self.note_client_request();
         }
     }
 
     /// Handles a request for the client's files or terminals: the agent works on the prompt, as if it ran a tool of its own.
-    pub fn note_client_request(&mut self, now: Now) -> Vec<Effect<R>> {
-        self.now = now;
+    pub fn note_client_request(&mut self) {
         if let Some(turn) = &mut self.turn {
             turn.was_session_cleared = false;
             turn.withdrawn_questions.clear();
         }
         self.prompt_confirmed();
         self.tool_started();
-        self.end_step()
-    }
-
-    /// Handles a notification that the daemon itself asked for; it is not sent to clients.
-    pub fn note_notification(&mut self, method: &str, line: &str) {
-        self.scan_for_failure_signs(line, method);
     }
 
     /// Records that a tool runs or is about to run. Such a prompt is never sent again, not even after a restart of the daemon.
@@ -86,8 +75,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// Looks for signs of a failure in a line.
-    fn scan_for_failure_signs(&mut self, line: &str, method: &str) {
+    /// Looks for signs of a failure in a line of the agent.
+    pub fn scan_for_failure_signs(&mut self, line: &str, method: &str) {
         let Some(turn) = &mut self.turn else { return };
         if !(self.kind.may_show_failure)(line.as_bytes()) {
             return;

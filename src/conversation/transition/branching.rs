@@ -186,7 +186,7 @@ impl<R> Model<R> {
     }
 
     /// Uses the session that a fork opened for this conversation, unless another one is open or being opened.
-    pub(super) fn session_handed_over(&mut self, opened: OpenedSession) {
+    pub fn session_handed_over(&mut self, opened: OpenedSession) {
         let is_free = self.session.is_none() && self.operation.is_none() && self.closing.is_none();
         if is_free && !self.stopping {
             self.announce(opened);

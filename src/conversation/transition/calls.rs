@@ -1,16 +1,18 @@
 //! Calls of clients: admission, idempotency, and the calls that need no outside work.
 
-use bridge_protocol::conversation::Settings;
+use bridge_protocol::conversation::{Settings, TranscriptsOnDelete};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Attempt, Fidelity, Resumed, Via};
+use bridge_protocol::method::Update;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{StopReason, TurnResult};
 
 use crate::agent::failure::FailureSigns;
 use crate::conversation::answer::{Answer, CallKey, Caller};
-use crate::conversation::effect::{Call, Deadline, Effect, IncomingCall, Now, Work};
+use crate::conversation::edit::TurnEdit;
+use crate::conversation::effect::{Call, Deadline, Effect, IncomingCall, Work};
 use crate::conversation::error::ConversationError;
-use crate::conversation::prompt_request::PromptRequest;
+use crate::conversation::prompt_request::{DroppedPrompt, PromptRequest};
 use crate::conversation::reported_settings::{
     SettingChange, merge_settings, note_accepted, setting_accepted, setting_changes,
 };
@@ -19,7 +21,7 @@ use crate::store::RequestRecord;
 
 impl<R> Model<R> {
     /// Admits a call. If its key was used before, it joins the earlier call or gets its answer; otherwise it is carried out.
-    pub(super) fn admit(&mut self, incoming: IncomingCall<R>, stored: Option<RequestRecord>) {
+    pub fn admit(&mut self, incoming: IncomingCall<R>, stored: Option<RequestRecord>) {
         let IncomingCall { call, request, reply } = incoming;
         let Some(caller) = self.join_or_repeat(request, stored, reply) else {
             return;
@@ -35,84 +37,42 @@ impl<R> Model<R> {
 
     fn carry_out_call(&mut self, call: Call, caller: Caller<R>) {
         match call {
-            Call::Prompt {
-                turn,
-                prompt,
-                on_busy,
-                on_limit,
-                min_fidelity,
-            } => {
-                let incoming = PromptRequest {
-                    min_fidelity,
-                    on_limit,
-                    ..PromptRequest::new(turn, prompt, self.now, caller)
+            Call::Prompt(call, turn) => {
+                let request = PromptRequest {
+                    min_fidelity: call.min_fidelity,
+                    on_limit: call.on_limit,
+                    ..PromptRequest::new(turn, call.prompt, self.now, caller)
                 };
-                self.prompt(incoming, on_busy);
+                self.prompt(request, call.on_busy);
             }
-            Call::Continue { at, text, cancel } => {
-                self.schedule_continuation(at, text, cancel, caller);
-            }
-            Call::Cancel {
-                turn_id,
-                queued,
-                params,
-            } => self.cancel(turn_id.as_ref(), queued, params, caller),
-            Call::Resume { min_fidelity } => self.resume_session(min_fidelity, caller),
-            Call::Update {
-                title,
-                settings,
-                expected_revision,
-                params,
-            } => {
-                self.update(title, settings, expected_revision, params, caller);
-            }
+            Call::Continue(call) => self.schedule_continuation(call, caller),
+            Call::Cancel(call, params) => self.cancel(&call, params, caller),
+            Call::Resume(min_fidelity) => self.resume_session(min_fidelity, caller),
+            Call::Update(call, params) => self.update(call, params, caller),
             Call::Fork(fork) => self.fork(fork, caller),
-            Call::Edit {
-                turn,
-                at,
-                prompt,
-                min_fidelity,
-            } => {
-                let incoming = PromptRequest {
-                    min_fidelity,
-                    ..PromptRequest::new(turn, prompt, self.now, caller)
-                };
-                self.edit(at, incoming);
+            Call::Edit(call, at, turn) => {
+                self.start_turn(PromptRequest {
+                    min_fidelity: call.min_fidelity,
+                    ..PromptRequest::new(turn, call.prompt, self.now, caller)
+                });
+                if let Some(turn) = &mut self.turn {
+                    turn.edit = Some(TurnEdit { at, branch: None });
+                }
             }
             Call::Undo { session, progress } => self.undo(session, caller, progress),
-            Call::Move {
-                destination,
-                undoes,
-                neighbours,
-                progress,
-            } => {
-                let work = Work::Move {
-                    destination: destination.clone(),
-                    neighbours,
-                    progress,
-                };
-                self.move_to(destination, undoes, work, caller);
+            Call::Move(request) => self.move_to(request, caller),
+            Call::Repair(progress) => {
+                self.start_when_closed(OperationKind::Repair, caller, Work::Repair(progress));
             }
-            Call::Repair { progress } => {
-                self.start_when_closed(OperationKind::Repair, caller, Work::Repair { progress });
-            }
-            Call::Respond {
-                interrupt_id,
-                outcome,
-                by,
-                turn_id,
-                params,
-            } => {
-                self.respond(&interrupt_id, (outcome, params), by, turn_id, caller);
-            }
+            Call::Respond(response) => self.respond(response, caller),
             Call::PauseForMove | Call::ResumeAfterMove => {
                 self.is_paused = matches!(call, Call::PauseForMove);
                 self.answer(caller, Ok(Answer::Done));
             }
             Call::Close => self.close(caller),
             Call::Reset => self.close_then(OperationKind::Reset, caller),
-            Call::Delete { transcripts } => {
-                let deletes = transcripts == bridge_protocol::conversation::TranscriptsOnDelete::Delete;
+            Call::Delete(transcripts) => {
+                let deletes = transcripts == TranscriptsOnDelete::Delete;
                 match deletes || self.record.begun_deletion.is_some() {
                     true => self.delete_with_transcripts(caller),
                     false => self.close_then(OperationKind::Delete { transcripts: false }, caller),
@@ -129,18 +89,15 @@ impl<R> Model<R> {
                 at,
             });
         }
-        let may_finish = self.operation.is_none() && matches!(call, Call::Delete { .. });
+        let may_finish = self.operation.is_none() && matches!(call, Call::Delete(_));
         if self.is_deleting() && !may_finish {
             return Some(ConversationError::Busy(
                 "the conversation is being deleted".to_owned(),
             ));
         }
-        let ends_something = matches!(
-            call,
-            Call::Cancel { .. } | Call::Respond { .. } | Call::ResumeAfterMove
-        );
+        let ends_something = matches!(call, Call::Cancel(..) | Call::Respond(_) | Call::ResumeAfterMove);
         // The conversation is held for this move.
-        let may_move = self.operation.is_none() && matches!(call, Call::Move { .. });
+        let may_move = self.operation.is_none() && matches!(call, Call::Move(_));
         if self.is_moving() && !may_move && !ends_something {
             return Some(ConversationError::Busy(
                 "the conversation is being moved to another folder; try again when the move is done"
@@ -152,11 +109,11 @@ impl<R> Model<R> {
         }
         match call {
             Call::Fork(fork) => self.refusal_to_fork(fork),
-            Call::Edit { .. } => self.refusal_to_edit(),
+            Call::Edit(..) => self.refusal_to_edit(),
             Call::Undo { .. } => self.busy_for_history_change("undo"),
-            Call::Move { .. } | Call::PauseForMove => self.refusal_to_leave_agent("move"),
-            Call::Repair { .. } => self.refusal_to_leave_agent("be repaired"),
-            Call::Reset | Call::Delete { .. } => self.busy_with("a turn is running; cancel it first"),
+            Call::Move(_) | Call::PauseForMove => self.refusal_to_leave_agent("move"),
+            Call::Repair(_) => self.refusal_to_leave_agent("be repaired"),
+            Call::Reset | Call::Delete(_) => self.busy_with("a turn is running; cancel it first"),
             _ => None,
         }
     }
@@ -168,44 +125,45 @@ impl<R> Model<R> {
         stored: Option<RequestRecord>,
         reply: R,
     ) -> Option<Caller<R>> {
-        let Some(request) = request else {
+        let Some(key) = request else {
             return Some(Caller::without_key(reply));
         };
-        if let Some(open) = self
-            .open_requests
-            .iter_mut()
-            .find(|open| open.key.id == request.id)
-        {
-            if request.has_same_content(&open.key.fingerprint) {
-                open.followers.push(reply);
-                self.note_repeated_call(&request);
-            } else {
-                self.effects
-                    .push(Effect::Answer(reply, Err(request.content_conflict())));
-            }
+        let unwritten = self.writer.unwritten_request(&key.id).cloned();
+        let stored = unwritten.or(stored);
+        let mut open = self.open_requests.iter_mut();
+        let open = open.find(|open| open.key.id == key.id);
+        let listed = self.record.waiting.values();
+        let listed = listed.filter_map(|prompt| prompt.request.as_ref());
+        let earlier = open.as_deref().map(|open| &open.key.fingerprint);
+        let mut earlier = earlier
+            .into_iter()
+            .chain(
+                listed
+                    .filter(|listed| listed.id == key.id)
+                    .map(|listed| &listed.fingerprint),
+            )
+            .chain(stored.as_ref().map(|stored| &stored.fingerprint));
+        if earlier.any(|fingerprint| !key.has_same_content(fingerprint)) {
+            let conflict = Err(key.content_conflict());
+            self.effects.push(Effect::Answer(reply, conflict));
             return None;
         }
-        let reply = self.join_queued_call(&request, reply)?;
-        let Some(stored) = self.writer.unwritten_request(&request.id).cloned().or(stored) else {
-            return Some(Caller {
-                reply: Some(reply),
-                key: Some(request),
-            });
-        };
-        if !request.has_same_content(&stored.fingerprint) {
-            self.effects
-                .push(Effect::Answer(reply, Err(request.content_conflict())));
+        if let Some(open) = open {
+            open.followers.push(reply);
+            self.note_repeated_call(&key);
             return None;
         }
-        match stored.result {
+        let reply = self.join_queued_call(&key, reply)?;
+        match stored.and_then(|stored| stored.result) {
             Some(result) => {
                 self.effects.push(Effect::Answer(reply, Ok(Answer::Json(result))));
                 None
             }
-            // The call was cut short before it changed anything (at boot, every turn that was sent gets an end).
+            // Without a result, the call was cut short before it changed anything (at boot, every turn that was sent gets an
+            // end).
             None => Some(Caller {
                 reply: Some(reply),
-                key: Some(request),
+                key: Some(key),
             }),
         }
     }
@@ -269,7 +227,7 @@ impl<R> Model<R> {
             TurnPhase::Sent | TurnPhase::Accepted => {
                 // If the agent is dead, its transcript is being checked, which ends the turn.
                 if !was_cancelled && self.session.is_some() {
-                    self.cancel_questions();
+                    self.cancel_questions(&[]);
                     self.effects.push(Effect::SendCancel(params));
                     self.effects
                         .push(Effect::Arm(Deadline::Cancel, self.rules.cancel_grace_ms));
@@ -298,7 +256,10 @@ impl<R> Model<R> {
         result.resumed = turn.resumed;
         // The question stays open: no agent got the answer.
         let error = || ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
-        let refused = turn.orphan_answer.map(|answer| answer.refused(error()));
+        let refused = turn.orphan_answer.map(|answer| DroppedPrompt {
+            caller: answer.caller,
+            result: Err(error()),
+        });
         let (recorded, cancels) = match turn.request.is_continuation {
             true => (turn.cancel_callers, Vec::new()),
             false => (Vec::new(), turn.cancel_callers),
@@ -314,8 +275,7 @@ impl<R> Model<R> {
     }
 
     fn resume_session(&mut self, min_fidelity: Fidelity, caller: Caller<R>) {
-        let operation = self.operation.as_ref().map(|op| &op.kind);
-        let is_configuring = matches!(operation, Some(OperationKind::Configure { .. }));
+        let is_configuring = matches!(self.operation_kind(), Some(OperationKind::Configure { .. }));
         let is_usable = !self.must_change_process() && !self.is_editing() && !is_configuring;
         if let Some(resumed) = self.live_resume_report().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
@@ -345,30 +305,21 @@ impl<R> Model<R> {
         })
     }
 
-    fn update(
-        &mut self,
-        title: Option<String>,
-        settings: Option<Settings>,
-        expected_revision: Option<u64>,
-        params: Option<RawJson>,
-        caller: Caller<R>,
-    ) {
+    fn update(&mut self, call: Update, params: Option<RawJson>, caller: Caller<R>) {
         let is = self.record.revision;
-        if let Some(expected) = expected_revision.filter(|expected| *expected != is) {
+        if let Some(expected) = call.expected_revision.filter(|expected| *expected != is) {
             let error = ConversationError::RevisionMismatch { expected, is };
             self.answer(caller, Err(error));
             return;
         }
-        let mut others = settings.unwrap_or_default();
-        let changes = match self.session {
-            // The stored value may be the same, and the agent's another one.
-            Some(_) => setting_changes(&others, self.session_info.config_options.as_ref()),
-            None => Vec::new(),
-        };
+        let (title, mut others) = (call.title, call.settings);
+        // The stored value may be the same, and the agent's another one.
+        let changes = setting_changes(&others, self.session_info.config_options.as_ref());
         let mut merged = self.record.settings.clone();
         merge_settings(&mut merged, others.clone(), &self.session_info);
-        if changes.is_empty() && merged == self.record.settings {
-            self.write_update(title, None, caller);
+        let asks_agent = self.session.is_some() && !changes.is_empty();
+        if !asks_agent && merged == self.record.settings {
+            self.write_update(title, others, caller);
             return;
         }
         if self.operation.is_some() || self.closing.is_some() {
@@ -377,14 +328,14 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        if changes.is_empty() {
+        if !asks_agent {
             if self.session.is_none() {
                 // Clients are shown what the next opening asks for.
-                for change in setting_changes(&others, self.session_info.config_options.as_ref()) {
+                for change in changes {
                     note_accepted(&mut self.session_info, &change, &RawJson::default());
                 }
             }
-            self.write_update(title, Some(others), caller);
+            self.write_update(title, others, caller);
             return;
         }
         (others.model, others.mode) = (None, None);
@@ -397,32 +348,18 @@ impl<R> Model<R> {
     }
 
     /// The agent has accepted a setting, with this answer. It counts from now on, also if the next one is refused.
-    pub fn note_setting_accepted(
-        &mut self,
-        change: &SettingChange,
-        answer: &RawJson,
-        now: Now,
-    ) -> Vec<Effect<R>> {
-        self.now = now;
+    pub fn note_setting_accepted(&mut self, change: &SettingChange, answer: &RawJson) {
         self.change_settings(|record, known| setting_accepted(record, known, change, answer));
-        self.end_step()
     }
 
     /// Changes title and settings in the record, writes it, and then answers with the conversation.
-    pub(super) fn write_update(
-        &mut self,
-        title: Option<String>,
-        settings: Option<Settings>,
-        caller: Caller<R>,
-    ) {
+    pub(super) fn write_update(&mut self, title: Option<String>, settings: Settings, caller: Caller<R>) {
         let before = self.record.clone();
         if let Some(title) = title {
             self.record.title = title;
             self.record.reported.title = None;
         }
-        if let Some(settings) = settings {
-            merge_settings(&mut self.record.settings, settings, &self.session_info);
-        }
+        merge_settings(&mut self.record.settings, settings, &self.session_info);
         self.bump_revision();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
         self.answer_change(caller, answer, before);

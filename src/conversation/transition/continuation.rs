@@ -3,11 +3,12 @@
 use bridge_protocol::conversation::{Continuation, ContinueAnswer, ContinueAt, Limit, OnLimit};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::method::Continue;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::CONTINUE_PROMPT;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::agent::failure::{self, Failure};
+use crate::agent::failure::{Failure, FailureKind};
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{Now, PromptArrival, Work};
 use crate::conversation::error::ConversationError;
@@ -24,18 +25,12 @@ const BACKOFF_MINUTES: [i64; 4] = [1, 5, 15, 60];
 
 impl<R> Model<R> {
     /// Schedules a continuation, or cancels it.
-    pub(super) fn schedule_continuation(
-        &mut self,
-        at: Option<ContinueAt>,
-        text: Option<PromptContent>,
-        cancel: bool,
-        caller: Caller<R>,
-    ) {
+    pub(super) fn schedule_continuation(&mut self, call: Continue, caller: Caller<R>) {
         let before = self.record.clone();
-        let result = if cancel {
-            self.cancel_continuation().map(|()| None)
-        } else {
-            self.wanted_continuation(at, text).map(Some)
+        let cancel = call.cancel;
+        let result = match cancel {
+            true => self.cancel_continuation().map(|()| None),
+            false => self.wanted_continuation(call.at, call.text).map(Some),
         };
         let continuation = match result {
             Ok(continuation) => continuation,
@@ -149,12 +144,9 @@ impl<R> Model<R> {
     }
 
     /// The scheduled continuation is due.
-    pub(super) fn continuation_due(&mut self, turn_id: TurnId) {
-        let is_due = self
-            .record
-            .continuation
-            .as_ref()
-            .is_some_and(|continuation| continuation.at <= self.now);
+    pub fn continuation_due(&mut self, turn_id: TurnId) {
+        let continuation = self.record.continuation.as_ref();
+        let is_due = continuation.is_some_and(|continuation| continuation.at <= self.now);
         if is_due && self.due_turn.is_none() && self.record.deleted_at.is_none() && !self.is_deleting() {
             self.due_turn = Some(turn_id);
         }
@@ -271,15 +263,7 @@ impl<R> Model<R> {
             min_fidelity: min_fidelity.unwrap_or(Fidelity::Text),
             on_limit: OnLimit::Wait,
             is_continuation: true,
-            ..PromptRequest::new(
-                turn_id,
-                prompt,
-                self.now,
-                Caller {
-                    reply: None,
-                    key: request,
-                },
-            )
+            ..PromptRequest::new(turn_id, prompt, self.now, request.into())
         };
         self.start_turn(prompt_request);
     }
@@ -351,14 +335,10 @@ impl<R> Model<R> {
         // It is reported like every other turn that ends.
         turn.phase = TurnPhase::Sent;
         self.accept_prompt();
-        let failure = Failure {
-            kind: failure::FailureKind::RateLimited,
-            message: message.to_owned(),
+        self.end_turn_with_failure(Failure {
             resets_at: limit.resets_at,
-            retryable: true,
-            session_unknown: false,
-        };
-        self.end_turn_with_failure(failure);
+            ..Failure::new(FailureKind::RateLimited, message)
+        });
     }
 
     /// Whether a prompt whose agent died may be sent once more: the agent gave no sign that it has the prompt, and its
@@ -383,8 +363,7 @@ impl<R> Model<R> {
 
     /// The agent died without a sign that it had the prompt. The prompt is sent again if the transcript does not contain it.
     fn decide_after_death(&mut self, death: Failure, arrival: PromptArrival) {
-        let is_sent = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
-        let Some(turn) = self.turn.as_mut().filter(is_sent) else {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.is_sent()) else {
             return;
         };
         if arrival == PromptArrival::Absent && !turn.cancelled && !self.stopping {

@@ -24,7 +24,7 @@ const DELAY_AFTER_PANIC: SignedDuration = SignedDuration::from_mins(1);
 impl<R> Model<R> {
     /// Restarts from what is on disk, because the task failed and how far its work had come is unknown. The agent may have the
     /// prompt and still work on it, so neither the prompt nor a continuation that was already sent is sent again automatically.
-    pub(super) fn restart_from_disk(&mut self, why: &str, is_written: bool) {
+    pub fn restart_from_disk(&mut self, why: &str, is_written: bool) {
         let before = self.state();
         let running = self.writer.in_progress.take().filter(|_| is_written);
         let (written, parts) = running.map_or((None, Vec::new()), |PendingWrite { record, parts }| {

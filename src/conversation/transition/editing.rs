@@ -12,32 +12,23 @@ use crate::chain::{EarlierHead, NewLink, UndoEffect};
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::destination::Destination;
 use crate::conversation::edit::{EditBranch, TurnEdit};
-use crate::conversation::effect::{CallChange, Deadline, Disposition, Effect, Ledger, Now, Work};
+use crate::conversation::effect::{
+    CallChange, Deadline, Disposition, Effect, Ledger, MoveRequest, Now, Work,
+};
 use crate::conversation::error::ConversationError;
-use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::running_work::Progress;
-use crate::conversation::state::{LiveSession, Model, OperationKind, Turn, TurnPhase};
+use crate::conversation::state::{LiveSession, Model, OperationKind};
 use crate::store::{
     AnsweredInterrupt, ConversationRecord, CutShortPrompt, PendingContinuation, PendingEdit, RestingState,
 };
-use crate::transcript::checkpoint::PlaceRef;
 use crate::transcript::moving::SharedRemainingForks;
 
 impl<R> Model<R> {
-    /// Begins a turn that replaces an earlier one, or refuses if something runs.
-    pub(super) fn edit(&mut self, at: PlaceRef, request: PromptRequest<R>) {
-        self.start_turn(request);
-        if let Some(turn) = &mut self.turn {
-            turn.edit = Some(TurnEdit { at, branch: None });
-        }
-    }
-
     /// Why no edit can begin now.
     pub(super) fn refusal_to_edit(&self) -> Option<ConversationError> {
         // The branch of a cancelled edit is given up first, as before a prompt.
-        let kind = self.operation.as_ref().map(|op| &op.kind);
-        let is_cancelled =
-            self.turn.is_none() && self.queue.is_empty() && matches!(kind, Some(OperationKind::Edit(_)));
+        let is_edit = matches!(self.operation_kind(), Some(OperationKind::Edit(_)));
+        let is_cancelled = self.turn.is_none() && self.queue.is_empty() && is_edit;
         self.busy_for_history_change("edit").filter(|_| !is_cancelled)
     }
 
@@ -61,37 +52,29 @@ impl<R> Model<R> {
 
     /// Continues an edit whose prompt was not sent: makes its branch, or sends the prompt there. Returns whether there is one.
     pub(super) fn advance_edit(&mut self) -> bool {
-        let is_waiting = |turn: &&Turn<R>| turn.phase == TurnPhase::Waiting;
-        let edit = self.turn.as_ref().filter(is_waiting);
-        let Some(edit) = edit.and_then(|turn| turn.edit.as_ref()) else {
+        let Some(turn) = self.waiting_turn() else {
             return false;
         };
-        if edit.branch.as_ref().is_some_and(|branch| branch.accepted) {
+        let Some(edit) = turn.edit.as_ref().filter(|edit| edit.accepted().is_none()) else {
             return false;
-        }
+        };
         let branch = edit.branch.as_ref().map(|branch| &branch.link.upstream_id);
         if branch.is_some() && branch == self.open_session() {
             self.read_anchor();
             return true;
         }
+        let (at, min_fidelity) = (edit.at.clone(), turn.request.min_fidelity);
+        let kind = OperationKind::Edit(turn.request.turn_id.clone());
         // The branch ended with its agent, and is made again.
         self.abandon_edit();
-        let Some(turn) = &self.turn else { return true };
-        let Some(edit) = &turn.edit else { return true };
-        let (at, min_fidelity) = (edit.at.clone(), turn.request.min_fidelity);
-        let turn_id = turn.request.turn_id.clone();
-        self.start(
-            OperationKind::Edit(turn_id),
-            Caller::none(),
-            Work::Edit { at, min_fidelity },
-        );
+        self.start(kind, Caller::none(), Work::Edit { at, min_fidelity });
         true
     }
 
     /// Whether the turn of an edit still waits for its branch.
     pub(super) fn waits_for_edit(&self, turn_id: &TurnId) -> bool {
-        let waits = |turn: &Turn<R>| turn.request.turn_id == *turn_id && turn.phase == TurnPhase::Waiting;
-        self.turn.as_ref().is_some_and(waits)
+        self.waiting_turn()
+            .is_some_and(|turn| turn.request.turn_id == *turn_id)
     }
 
     /// The branch is open.
@@ -203,11 +186,7 @@ impl<R> Model<R> {
     /// The answer about a turn for its caller.
     pub(super) fn turn_answer(&self, edit: Option<&TurnEdit>, result: TurnResult) -> Answer {
         match edit {
-            Some(edit) => Answer::Edited(Box::new(edit_answer(
-                &self.record,
-                edit.branch.as_ref().filter(|branch| branch.accepted),
-                result,
-            ))),
+            Some(edit) => Answer::Edited(Box::new(edit_answer(&self.record, edit.accepted(), result))),
             None => Answer::Turn(Box::new(result)),
         }
     }
@@ -230,30 +209,25 @@ impl<R> Model<R> {
         caller: Caller<R>,
         progress: Arc<Progress>,
     ) {
+        let back_to = |cwd: String, progress| MoveRequest {
+            destination: Destination::Folder(cwd),
+            undoes: true,
+            neighbours: SharedRemainingForks::default(),
+            progress,
+        };
         match effect {
             Some(UndoEffect::Branch(earlier)) => {
                 let kind = match has_moved_files {
                     // If this cannot be recorded, the files are moved back.
-                    true => OperationKind::Move {
-                        destination: Destination::Folder(earlier.link.cwd.clone()),
-                        undoes: true,
-                    },
+                    true => OperationKind::Move(back_to(earlier.link.cwd.clone(), progress)),
                     false => OperationKind::Undo(progress),
                 };
                 self.restore_earlier_head(*earlier, title, caller, kind);
             }
-            Some(UndoEffect::Move { cwd }) => {
-                let destination = Destination::Folder(cwd);
-                let work = Work::Move {
-                    destination: destination.clone(),
-                    neighbours: SharedRemainingForks::default(),
-                    progress,
-                };
-                match self.refusal_to_leave_agent("move") {
-                    Some(refusal) => self.answer(caller, Err(refusal)),
-                    None => self.move_to(destination, true, work, caller),
-                }
-            }
+            Some(UndoEffect::Move { cwd }) => match self.refusal_to_leave_agent("move") {
+                Some(refusal) => self.answer(caller, Err(refusal)),
+                None => self.move_to(back_to(cwd, progress), caller),
+            },
             None => {
                 let error = ConversationError::Conflict(format!(
                     "nothing to undo in conversation {}",

@@ -27,18 +27,16 @@ impl<R> Model<R> {
         let reason = result.get("stopReason").filter(|reason| !reason.is_null());
         let Some(reason) = reason else {
             // The protocol requires a reason. Without one, it is unknown how the turn ended.
-            self.end_turn_with_failure(unexplained_failure(
-                "the agent answered the prompt without a readable result",
-            ));
+            let why = "the agent answered the prompt without a readable result";
+            self.end_turn_with_failure(Failure::new(FailureKind::Unknown, why));
             return;
         };
         let stop_reason =
             StopReason::deserialize(reason).unwrap_or_else(|_| StopReason::Other(reason.to_string()));
         if stop_reason == StopReason::Failed {
             // This reason is the daemon's own and always comes with a failure, which an agent does not give.
-            self.end_turn_with_failure(unexplained_failure(
-                "the agent ended the turn as failed and gave no reason",
-            ));
+            let why = "the agent ended the turn as failed and gave no reason";
+            self.end_turn_with_failure(Failure::new(FailureKind::Unknown, why));
             return;
         }
         // A command that clears the session is recorded in the old session, in the new one or nowhere, depending on the agent.
@@ -57,7 +55,7 @@ impl<R> Model<R> {
 
     /// The turn failed. `upstream`: the agent's error, as the agent wrote it.
     pub(super) fn end_turn_with_error(&mut self, failure: Failure, upstream: Option<RawJson>) {
-        let kind = wire_failure_kind(failure.kind);
+        let kind = failure.kind;
         let failure = turn::Failure {
             kind,
             message: failure.message,
@@ -144,7 +142,12 @@ impl<R> Model<R> {
             .map_or_else(|| "".into(), |link| link.upstream_id.clone());
         // A live agent must be notified that there is no answer. Without a session, the questions are orphans.
         if self.session.is_some() {
-            self.cancel_questions_of_turn();
+            // Those that the agent asked before the turn are still open there.
+            let earlier = self
+                .turn
+                .as_mut()
+                .map(|turn| std::mem::take(&mut turn.earlier_questions));
+            self.cancel_questions(&earlier.unwrap_or_default());
         }
         self.remove_from_queue_record();
         if failure.is_some() {
@@ -234,7 +237,7 @@ impl<R> Model<R> {
     }
 
     /// A deadline passed.
-    pub(super) fn elapsed(&mut self, deadline: Deadline) {
+    pub fn elapsed(&mut self, deadline: Deadline) {
         match deadline {
             Deadline::Accept => self.accept_prompt(),
             Deadline::Cancel => self.cancel_ignored(),
@@ -247,10 +250,8 @@ impl<R> Model<R> {
     /// The agent ignored the cancellation: the turn ends, and the session is closed. What the agent still sends belongs to
     /// no turn.
     fn cancel_ignored(&mut self) {
-        let waits = self.turn.as_ref().is_some_and(|turn| {
-            turn.cancelled && matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted)
-        });
-        if !waits {
+        let turn = self.turn.as_ref();
+        if !turn.is_some_and(|turn| turn.cancelled && turn.is_sent()) {
             return;
         }
         self.accept_prompt();
@@ -259,7 +260,7 @@ impl<R> Model<R> {
     }
 
     /// The agent's process ended. `is_bystander`: the daemon ended it because of another conversation.
-    pub(super) fn agent_died(&mut self, status: &str, stderr_tail: &str, is_bystander: bool) {
+    pub fn agent_died(&mut self, status: &str, stderr_tail: &str, is_bystander: bool) {
         let was_open = self.session.is_some();
         self.orphan_questions();
         self.drop_session();
@@ -314,30 +315,4 @@ fn split_usage(answer: &RawJson) -> (Option<RawJson>, Option<RawJson>) {
         .shift_remove("usage")
         .filter(|usage| usage.get() != "null");
     (usage, to_object(&members))
-}
-
-/// The failure of a turn for which the agent gave no usable reason.
-fn unexplained_failure(message: &str) -> Failure {
-    Failure {
-        kind: failure::FailureKind::Unknown,
-        message: message.to_owned(),
-        resets_at: None,
-        retryable: false,
-        session_unknown: false,
-    }
-}
-
-/// The protocol's kind for a kind of failure.
-fn wire_failure_kind(kind: failure::FailureKind) -> FailureKind {
-    match kind {
-        failure::FailureKind::RateLimited => FailureKind::RateLimited,
-        failure::FailureKind::Overloaded => FailureKind::Overloaded,
-        failure::FailureKind::AuthRequired => FailureKind::AuthRequired,
-        failure::FailureKind::ContextOverflow => FailureKind::ContextOverflow,
-        failure::FailureKind::Network => FailureKind::Network,
-        failure::FailureKind::InvalidRequest => FailureKind::InvalidRequest,
-        failure::FailureKind::AgentDied => FailureKind::AgentDied,
-        failure::FailureKind::DaemonRestarted => FailureKind::DaemonRestarted,
-        failure::FailureKind::Unknown => FailureKind::Unknown,
-    }
 }

@@ -1,7 +1,7 @@
 //! Questions of the agent that wait for an answer from the user.
 
 use bridge_protocol::event::Event;
-use bridge_protocol::id::{InterruptId, TurnId};
+use bridge_protocol::id::InterruptId;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{ANSWER_PROMPT, Interrupt, InterruptKind};
 use serde::Deserialize;
@@ -9,7 +9,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{AgentAnswer, CallChange, Effect, Ledger, Milestone, SettledQuestion};
+use crate::conversation::effect::{
+    AgentAnswer, CallChange, Effect, Ledger, Milestone, Response, SettledQuestion,
+};
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_request::PromptRequest;
 use crate::conversation::state::{Model, OrphanAnswer};
@@ -23,7 +25,7 @@ const BY_POLICY: &str = "policy";
 
 impl<R> Model<R> {
     /// The agent asks a question. It is recorded before it is shown.
-    pub(super) fn question_asked(&mut self, kind: InterruptKind, params: RawJson, id: InterruptId) {
+    pub fn question_asked(&mut self, kind: InterruptKind, params: RawJson, id: InterruptId) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Params<'a> {
@@ -100,7 +102,7 @@ impl<R> Model<R> {
     }
 
     /// The agent withdrew its question.
-    pub(super) fn question_withdrawn(&mut self, id: &InterruptId) {
+    pub fn question_withdrawn(&mut self, id: &InterruptId) {
         let Some(question) = self.open_question(id) else {
             return;
         };
@@ -111,97 +113,101 @@ impl<R> Model<R> {
         self.remove_and_report_question(id, "agent", outcome, None);
     }
 
-    /// A client answers a question. `params`: further members of its answer, for the agent.
-    pub(super) fn respond(
-        &mut self,
-        id: &InterruptId,
-        (outcome, params): (RawJson, Option<RawJson>),
-        by: String,
-        turn_id: TurnId,
-        caller: Caller<R>,
-    ) {
-        let Some(interrupt) = self.open_question(id) else {
-            let error = match self.record.answered.iter().find(|answered| answered.id == *id) {
-                Some(answered) => ConversationError::InterruptResolved {
-                    by: answered.by.clone(),
-                },
-                None => ConversationError::NotFound {
-                    what: format!("there is no question with id {id}"),
-                },
-            };
-            self.answer(caller, Err(error));
-            return;
-        };
-        let decision = match Decision::read(&outcome, &interrupt) {
-            Ok(decision) => decision,
-            Err(why) => {
-                let error = ConversationError::invalid("outcome", why);
-                self.answer(caller, Err(error));
-                return;
-            }
+    /// A client answers a question.
+    pub(super) fn respond(&mut self, response: Response, caller: Caller<R>) {
+        let (interrupt, is_refused) = match self.question_to_answer(&response) {
+            Ok(found) => found,
+            Err(error) => return self.answer(caller, Err(error)),
         };
         if !interrupt.orphaned {
             let answer = AgentAnswer {
-                id: id.clone(),
+                id: interrupt.id.clone(),
                 kind: interrupt.kind,
-                outcome: outcome.clone(),
-                params,
+                outcome: response.outcome.clone(),
+                params: response.params,
             };
-            self.remove_and_report_question(id, &by, outcome, Some((answer, caller)));
+            let answer = Some((answer, caller));
+            self.remove_and_report_question(&interrupt.id, &response.by, response.outcome, answer);
             return;
         }
-        if decision == Decision::Refused {
-            self.remove_refused_orphan(id, outcome, &by, caller);
+        if is_refused {
+            self.remove_refused_orphan(response, caller);
             return;
         }
-        if self.stopping {
-            self.answer(caller, Err(ConversationError::ShuttingDown));
-            return;
-        }
-        if self.is_moving() {
-            let why = "the conversation is being moved to another folder; answer this question when the move is done";
-            let error = ConversationError::Busy(why.to_owned());
-            self.answer(caller, Err(error));
-            return;
-        }
-        let pending = self.turn.as_ref().and_then(|turn| turn.orphan_answer.as_ref());
-        if let Some(first) = pending.filter(|answers| answers.interrupt_id == *id) {
-            let by = first.by.clone();
-            self.answer(caller, Err(ConversationError::InterruptResolved { by }));
-            return;
-        }
-        if self.turn.is_some() {
-            let error =
-                ConversationError::Busy("a turn is running; answer this question after its end".to_owned());
-            self.answer(caller, Err(error));
+        if let Some(refusal) = self.refusal_to_pass_on(&interrupt.id) {
+            self.answer(caller, Err(refusal));
             return;
         }
         // The agent that asked has ended. Its successor gets the answer, once, in a turn of its own.
-        let prompt = PromptContent::text(&orphan_text(&interrupt, &outcome));
-        let prompt_request = PromptRequest::new(turn_id, prompt, self.now, Caller::none());
-        self.start_turn(prompt_request);
+        let prompt = PromptContent::text(&orphan_text(&interrupt, &response.outcome));
+        let turn_id = response.turn_id.clone();
+        self.start_turn(PromptRequest::new(turn_id, prompt, self.now, Caller::none()));
         if let Some(turn) = &mut self.turn {
             turn.orphan_answer = Some(OrphanAnswer {
-                interrupt_id: id.clone(),
-                outcome,
-                by,
+                response,
                 question: None,
                 caller,
             });
         }
     }
 
+    /// The question that a client answers, and whether the client refuses what the agent asks for.
+    fn question_to_answer(&self, response: &Response) -> Result<(Interrupt, bool), ConversationError> {
+        let id = &response.interrupt_id;
+        let Some(interrupt) = self.open_question(id) else {
+            let mut answered = self.record.answered.iter();
+            return Err(match answered.find(|answered| answered.id == *id) {
+                Some(answered) => ConversationError::InterruptResolved {
+                    by: answered.by.clone(),
+                },
+                None => ConversationError::NotFound {
+                    what: format!("there is no question with id {id}"),
+                },
+            });
+        };
+        match is_refusal(&response.outcome, &interrupt) {
+            Ok(is_refused) => Ok((interrupt, is_refused)),
+            Err(why) => Err(ConversationError::invalid("outcome", why)),
+        }
+    }
+
+    /// Why the answer to a question of an agent that has ended cannot be passed on now.
+    fn refusal_to_pass_on(&self, id: &InterruptId) -> Option<ConversationError> {
+        if self.stopping {
+            return Some(ConversationError::ShuttingDown);
+        }
+        let turn = self.turn.as_ref();
+        let pending = turn.and_then(|turn| turn.orphan_answer.as_ref());
+        let why = if self.is_moving() {
+            "the conversation is being moved to another folder; answer this question when the move is done"
+        } else if let Some(first) = pending.filter(|first| first.response.interrupt_id == *id) {
+            let by = first.response.by.clone();
+            return Some(ConversationError::InterruptResolved { by });
+        } else if turn.is_some() {
+            "a turn is running; answer this question after its end"
+        } else {
+            return None;
+        };
+        Some(ConversationError::Busy(why.to_owned()))
+    }
+
     /// Removes a question whose agent has ended. Only the record contains it: if the record cannot be written, the question
     /// stays open.
-    fn remove_refused_orphan(&mut self, id: &InterruptId, outcome: RawJson, by: &str, caller: Caller<R>) {
+    fn remove_refused_orphan(&mut self, response: Response, caller: Caller<R>) {
+        let Response {
+            interrupt_id: id,
+            outcome,
+            by,
+            ..
+        } = response;
         let before = self.record.clone();
         if self.record.interrupts.len() == 1 {
             self.cancel_interrupted_turn();
         }
-        self.settle_question(id, by);
+        self.settle_question(&id, &by);
         self.bump_revision();
         let change = CallChange {
-            events: vec![resolved_event(id.clone(), by, outcome)],
+            events: vec![resolved_event(id, &by, outcome)],
             ..CallChange::new(caller, Answer::Responded(None), before)
         };
         self.write_change(Ledger::default(), change);
@@ -221,15 +227,13 @@ impl<R> Model<R> {
     /// Removes the question that the running turn answers from the record. This is written together with the prompt, so that
     /// the agent gets the answer exactly once, and with the answer to the caller. Returns the record of that call.
     pub(super) fn settle_orphan(&mut self) -> Option<RequestRecord> {
-        let turn = self.turn.as_mut()?;
-        let (turn_id, answer) = (turn.request.turn_id.clone(), turn.orphan_answer.as_mut()?);
-        let (id, request) = (answer.interrupt_id.clone(), answer.caller.key.clone());
-        let by = answer.by.clone();
-        let question = self.settle_question(&id, &by);
-        if let Some(answer) = self.turn.as_mut().and_then(|turn| turn.orphan_answer.as_mut()) {
-            answer.question = question;
-        }
-        self.answered_request_record(request.as_ref(), &Answer::Responded(Some(turn_id)))
+        let mut answer = self.turn.as_mut()?.orphan_answer.take()?;
+        let response = &answer.response;
+        answer.question = self.settle_question(&response.interrupt_id, &response.by);
+        let responded = Answer::Responded(Some(response.turn_id.clone()));
+        let record = self.answered_request_record(answer.caller.key.as_ref(), &responded);
+        self.turn.as_mut()?.orphan_answer = Some(answer);
+        record
     }
 
     /// The prompt did not reach the agent: the question is open again, and the call that answered it has had no effect
@@ -255,14 +259,17 @@ impl<R> Model<R> {
     /// The agent has the prompt that contains the answer. All clients are notified that the question is settled. The client
     /// that answered also gets the turn of that prompt.
     pub(super) fn orphan_settled(&mut self) {
-        let Some(turn) = &mut self.turn else { return };
-        let turn_id = turn.request.turn_id.clone();
-        let Some(answer) = turn.orphan_answer.take() else {
+        let turn = self.turn.as_mut();
+        let Some(answer) = turn.and_then(|turn| turn.orphan_answer.take()) else {
             return;
         };
-        self.emit(resolved_event(answer.interrupt_id, &answer.by, answer.outcome));
-        let result = Ok(Answer::Responded(Some(turn_id)));
-        self.answer(answer.caller, result);
+        let response = answer.response;
+        self.emit(resolved_event(
+            response.interrupt_id,
+            &response.by,
+            response.outcome,
+        ));
+        self.answer(answer.caller, Ok(Answer::Responded(Some(response.turn_id))));
     }
 
     /// Removes a question from the record, if it is there, and remembers who settled it.
@@ -277,21 +284,9 @@ impl<R> Model<R> {
         Some(self.record.interrupts.remove(index))
     }
 
-    /// Settles every question that is open at the agent with ACP's `cancelled`, as ACP requires of a client that cancels.
-    pub(super) fn cancel_questions(&mut self) {
-        self.cancel_questions_except(&[]);
-    }
-
-    /// Settles the questions of the turn that ends. Those that the agent asked before it are still open there.
-    pub(super) fn cancel_questions_of_turn(&mut self) {
-        let earlier = self
-            .turn
-            .as_mut()
-            .map(|turn| std::mem::take(&mut turn.earlier_questions));
-        self.cancel_questions_except(&earlier.unwrap_or_default());
-    }
-
-    fn cancel_questions_except(&mut self, kept: &[InterruptId]) {
+    /// Settles every question that is open at the agent, except these, with ACP's `cancelled`, as ACP requires of a client that
+    /// cancels.
+    pub(super) fn cancel_questions(&mut self, kept: &[InterruptId]) {
         for (id, outcome) in self.cancel_open_questions(kept) {
             self.remove_and_report_question(&id, "cancel", outcome, None);
         }
@@ -421,61 +416,55 @@ fn resolved_event(interrupt_id: InterruptId, by: &str, outcome: RawJson) -> Even
     }
 }
 
-/// The decision that an outcome contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Decision {
-    Granted,
-    Refused,
-}
-
-impl Decision {
-    /// Reads ACP's outcome. The error describes why it does not fit the question.
-    fn read(outcome: &RawJson, interrupt: &Interrupt) -> Result<Self, String> {
-        let value: Value = outcome.read().unwrap_or_default();
-        let word = |name: &str| value.get(name).and_then(Value::as_str);
-        if interrupt.kind == InterruptKind::Elicitation {
-            return match word("action").or_else(|| word("outcome")) {
-                Some("accept") => Ok(Self::Granted),
-                Some("decline" | "cancel" | "cancelled") => Ok(Self::Refused),
-                _ => Err(
-                    "the outcome must be ACP's of an elicitation: {\"action\":\"accept\",\"content\":…}, \
-                     {\"action\":\"decline\"} or {\"action\":\"cancel\"}"
-                        .to_owned(),
-                ),
-            };
-        }
-        match (word("outcome"), word("optionId")) {
-            (Some("cancelled"), _) => Ok(Self::Refused),
-            (Some("selected"), Some(chosen)) => Self::chosen(chosen, interrupt),
+/// Whether ACP's outcome refuses what the question asks for. The error describes why the outcome does not fit the question.
+fn is_refusal(outcome: &RawJson, interrupt: &Interrupt) -> Result<bool, String> {
+    let value: Value = outcome.read().unwrap_or_default();
+    let word = |name: &str| value[name].as_str();
+    if interrupt.kind == InterruptKind::Elicitation {
+        return match word("action").or_else(|| word("outcome")) {
+            Some("accept") => Ok(false),
+            Some("decline" | "cancel" | "cancelled") => Ok(true),
             _ => Err(
+                "the outcome must be ACP's of an elicitation: {\"action\":\"accept\",\"content\":…}, \
+                 {\"action\":\"decline\"} or {\"action\":\"cancel\"}"
+                    .to_owned(),
+            ),
+        };
+    }
+    let chosen = match (word("outcome"), word("optionId")) {
+        (Some("cancelled"), _) => return Ok(true),
+        (Some("selected"), Some(chosen)) => chosen,
+        _ => {
+            return Err(
                 "the outcome must be ACP's: {\"outcome\":\"selected\",\"optionId\":…} with one of the question's \
                  options, or {\"outcome\":\"cancelled\"}"
                     .to_owned(),
-            ),
+            );
         }
+    };
+    let options = offered_options(interrupt);
+    if let Some(option) = options.iter().find(|option| option["optionId"] == chosen) {
+        return Ok(!allows(option));
     }
+    let ids = options.iter().filter_map(|option| option["optionId"].as_str());
+    let ids: Vec<&str> = ids.collect();
+    Err(match ids.is_empty() {
+        true => format!("there is no option \"{chosen}\": the question can only be cancelled"),
+        false => format!("there is no option \"{chosen}\"; one of: {}", ids.join(", ")),
+    })
+}
 
-    fn chosen(chosen: &str, interrupt: &Interrupt) -> Result<Self, String> {
-        let options = interrupt.options.as_ref().and_then(|options| options.read().ok());
-        let options: Vec<Value> = options.unwrap_or_default();
-        let id = |option: &Value| option.get("optionId").and_then(Value::as_str).map(str::to_owned);
-        let Some(option) = options
-            .iter()
-            .find(|option| id(option).as_deref() == Some(chosen))
-        else {
-            let ids: Vec<String> = options.iter().filter_map(id).collect();
-            return Err(match ids.is_empty() {
-                true => format!("there is no option \"{chosen}\": the question can only be cancelled"),
-                false => format!("there is no option \"{chosen}\"; one of: {}", ids.join(", ")),
-            });
-        };
-        let kind = option.get("kind").and_then(Value::as_str).unwrap_or_default();
-        Ok(if kind.starts_with("reject") {
-            Self::Refused
-        } else {
-            Self::Granted
-        })
-    }
+/// The options of a permission.
+fn offered_options(interrupt: &Interrupt) -> Vec<Value> {
+    let options = interrupt.options.as_ref();
+    options
+        .and_then(|options| options.read().ok())
+        .unwrap_or_default()
+}
+
+/// Whether an option grants the permission.
+fn allows(option: &Value) -> bool {
+    !option["kind"].as_str().unwrap_or_default().starts_with("reject")
 }
 
 /// ACP's outcome for a question without an answer.
@@ -489,52 +478,38 @@ fn cancelled_outcome(kind: InterruptKind) -> RawJson {
 /// The text for the next agent about the answer to a question that its predecessor left open, unless the answer is a
 /// refusal.
 fn orphan_text(interrupt: &Interrupt, outcome: &RawJson) -> String {
-    let outcome: Value = outcome.read().unwrap_or(Value::Null);
+    let outcome: Value = outcome.read().unwrap_or_default();
     if interrupt.kind == InterruptKind::Elicitation {
-        let request: Value = interrupt.request.read().unwrap_or(Value::Null);
-        let message = request.get("message").and_then(Value::as_str);
-        let content = outcome.get("content").filter(|content| !content.is_null());
-        return format!(
-            "{ANSWER_PROMPT}: {} The answer is{}. Please continue from there.",
-            message.unwrap_or("something of the person."),
-            content.map_or_else(|| " yes".to_owned(), |content| format!(": {content}"))
-        );
+        let request: Value = interrupt.request.read().unwrap_or_default();
+        let message = request["message"].as_str().unwrap_or("something of the person.");
+        let answer = match &outcome["content"] {
+            Value::Null => " yes".to_owned(),
+            content => format!(": {content}"),
+        };
+        return format!("{ANSWER_PROMPT}: {message} The answer is{answer}. Please continue from there.");
     }
-    let call: Value = interrupt
-        .tool_call
-        .as_ref()
-        .and_then(|call| call.read().ok())
-        .unwrap_or(Value::Null);
-    let title = call
-        .get("title")
-        .and_then(Value::as_str)
-        .unwrap_or("the step you asked about");
-    let input = call
-        .get("rawInput")
-        .filter(|input| !input.is_null())
-        .map(|input| format!(" with {input}"));
+    let call = interrupt.tool_call.as_ref();
+    let call: Value = call.and_then(|call| call.read().ok()).unwrap_or_default();
+    let title = call["title"].as_str().unwrap_or("the step you asked about");
+    let input = match &call["rawInput"] {
+        Value::Null => String::new(),
+        input => format!(" with {input}"),
+    };
     format!(
-        "{ANSWER_PROMPT} for permission for: {title}{}. {} Please continue from there.",
-        input.unwrap_or_default(),
+        "{ANSWER_PROMPT} for permission for: {title}{input}. {} Please continue from there.",
         granted_text(interrupt, &outcome)
     )
 }
 
 /// A permission as text. Names the chosen option if the question had several ways to allow.
 fn granted_text(interrupt: &Interrupt, outcome: &Value) -> String {
-    let options = interrupt.options.as_ref();
-    let options: Vec<Value> = options
-        .and_then(|options| options.read().ok())
-        .unwrap_or_default();
-    let of = |option: &Value, member: &str| option.get(member).and_then(Value::as_str).map(str::to_owned);
-    let is_yes = |option: &&Value| !of(option, "kind").unwrap_or_default().starts_with("reject");
-    let chosen = options
-        .iter()
-        .find(|option| option.get("optionId") == outcome.get("optionId"));
-    let is_always = chosen.and_then(|option| of(option, "kind")).as_deref() == Some("allow_always");
+    let options = offered_options(interrupt);
+    let mut each = options.iter();
+    let chosen = each.find(|option| option["optionId"] == outcome["optionId"]);
+    let is_always = chosen.is_some_and(|option| option["kind"] == "allow_always");
     let how_long = if is_always { "and always" } else { "this once" };
-    match chosen.and_then(|option| of(option, "name")) {
-        Some(name) if options.iter().filter(is_yes).count() > 1 => {
+    match chosen.and_then(|option| option["name"].as_str()) {
+        Some(name) if options.iter().filter(|option| allows(option)).count() > 1 => {
             format!("The answer is yes, {how_long}: \"{name}\" was chosen.")
         }
         _ => format!("The answer is yes, {how_long}."),

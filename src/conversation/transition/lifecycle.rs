@@ -6,9 +6,11 @@ use bridge_protocol::event::Event;
 use crate::agent::failure::{Failure, FailureKind};
 use crate::chain::ClearReason;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Milestone, Now, Work};
+use crate::conversation::effect::{CallChange, Deadline, Effect, Ledger, Milestone, Work};
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::state::{Closing, Model, Operation, OperationKind, Stage, TurnPhase};
+use crate::conversation::state::{
+    Closing, LiveSession, Model, Operation, OperationKind, Stage, Turn, TurnPhase,
+};
 use crate::store::{BegunDeletion, ReportedSettings, RestingState};
 
 impl<R> Model<R> {
@@ -116,13 +118,13 @@ impl<R> Model<R> {
 
     /// Whether the conversation is being deleted, or its deletion has begun and will be finished.
     pub(super) fn is_deleting(&self) -> bool {
-        let kind = self.operation.as_ref().map(|op| &op.kind);
-        self.record.begun_deletion.is_some() || matches!(kind, Some(OperationKind::Delete { .. }))
+        let deletes = matches!(self.operation_kind(), Some(OperationKind::Delete { .. }));
+        self.record.begun_deletion.is_some() || deletes
     }
 
     pub(super) fn begin_close(&mut self, callers: Vec<Caller<R>>, deletion: Option<TranscriptsOnDelete>) {
         self.effects.push(Effect::Disarm(Deadline::Idle));
-        self.cancel_questions();
+        self.cancel_questions(&[]);
         self.start_closing(callers, deletion, false);
     }
 
@@ -147,7 +149,7 @@ impl<R> Model<R> {
 
     /// The session must be opened in another process before its next use. Until then it stays open here, because tools of its
     /// agent may be running.
-    pub(super) fn leave_process_later(&mut self) {
+    pub fn leave_process_later(&mut self) {
         if let Some(live) = &mut self.session {
             live.needs_new_process = true;
         }
@@ -156,46 +158,36 @@ impl<R> Model<R> {
     /// Whether the session must be opened in another process, and can be: this process runs no part of a turn, and no
     /// question is open in it.
     pub(super) fn must_change_process(&self) -> bool {
-        let Some(live) = &self.session else {
-            return false;
-        };
-        let is_between_turns = self
-            .turn
-            .as_ref()
-            .is_none_or(|turn| turn.phase == TurnPhase::Waiting);
-        // A background tool may ask a question between turns.
-        let asks = self.has_open_question();
-        // History as text that was not sent yet would be lost with the session.
-        live.needs_new_process && live.can_reopen && live.preamble.is_none() && is_between_turns && !asks
+        let must_change = self.session.as_ref().is_some_and(|live| live.needs_new_process);
+        let is_between_turns = self.turn.as_ref().is_none_or(Turn::is_waiting);
+        must_change && is_between_turns && self.can_reopen_unchanged()
+    }
+
+    /// Whether the open session can be brought back unchanged.
+    fn can_reopen_unchanged(&self) -> bool {
+        // History as text that was not sent yet would be lost with the session, and so would a question, which a background
+        // tool may ask between turns.
+        let is_whole = |live: &LiveSession| live.can_reopen && live.preamble.is_none();
+        self.session.as_ref().is_some_and(is_whole) && !self.has_open_question()
     }
 
     /// Whether the session can be closed on the daemon's own initiative: nothing runs or waits, and it can be brought back
     /// unchanged.
     pub fn can_leave_agent(&self) -> bool {
-        let Some(live) = &self.session else {
-            return false;
-        };
-        live.can_reopen && live.preamble.is_none() && self.is_quiet() && !self.has_open_question()
+        self.can_reopen_unchanged() && self.is_quiet()
     }
 
     /// Closes the session in a process that gets no new work, so that the process ends and releases what it holds. The next
     /// prompt brings the session back in another process.
-    pub fn leave_retired_agent(&mut self, now: Now) -> Vec<Effect<R>> {
-        self.now = now;
+    pub fn leave_retired_agent(&mut self) {
         if self.can_leave_agent() {
             self.begin_close(Vec::new(), None);
         }
-        self.end_step()
     }
 
     fn is_quiet(&self) -> bool {
         let idle = self.turn.is_none() && self.queue.is_empty();
         idle && self.operation.is_none() && self.closing.is_none() && self.due_turn.is_none()
-    }
-
-    /// Whether a question waits in the open session.
-    pub(super) fn has_open_question(&self) -> bool {
-        self.record.interrupts.iter().any(|interrupt| !interrupt.orphaned)
     }
 
     /// The session is closed.
@@ -321,7 +313,7 @@ impl<R> Model<R> {
     }
 
     /// The daemon stops: whatever waits is refused, and whatever runs is cancelled.
-    pub(super) fn stop(&mut self, grace_ms: u64) {
+    pub fn stop(&mut self, grace_ms: u64) {
         self.stopping = true;
         // From now on, everything that is cancelled gets this time, including a session that is closed by force.
         self.rules.cancel_grace_ms = grace_ms;
@@ -352,7 +344,9 @@ impl<R> Model<R> {
             // An open question stays open across the restart.
             Some(TurnPhase::Accepted) if self.orphan_questions() => {
                 self.drop_session();
-                self.end_turn_with_failure(stopped_with_question());
+                let why =
+                    "the daemon stopped while a question was open; answer it when the daemon runs again";
+                self.end_turn_with_failure(Failure::new(FailureKind::DaemonRestarted, why));
             }
             Some(TurnPhase::Sent | TurnPhase::Accepted) => {
                 if let Some(turn) = &mut self.turn {
@@ -370,17 +364,5 @@ impl<R> Model<R> {
         }
         // A failed write is repeated now, because there is no later.
         self.writer.has_failed = false;
-    }
-}
-
-/// The failure of a turn that had an open question when the daemon stopped.
-fn stopped_with_question() -> Failure {
-    Failure {
-        kind: FailureKind::DaemonRestarted,
-        message: "the daemon stopped while a question was open; answer it when the daemon runs again"
-            .to_owned(),
-        resets_at: None,
-        retryable: true,
-        session_unknown: false,
     }
 }

@@ -5,15 +5,14 @@ use bridge_protocol::event::Event;
 use bridge_protocol::link::{LineageReason, Link, LinkReason};
 
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::destination::Destination;
-use crate::conversation::effect::{CallChange, Ledger, Work};
+use crate::conversation::effect::{CallChange, Ledger, MoveRequest, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, OperationKind};
 
 impl<R> Model<R> {
     /// Begins a move.
-    pub(super) fn move_to(&mut self, destination: Destination, undoes: bool, work: Work, caller: Caller<R>) {
-        if destination.is_reached(&self.record) {
+    pub(super) fn move_to(&mut self, request: MoveRequest, caller: Caller<R>) {
+        if request.destination.is_reached(&self.record) {
             // The files are there already, and the record says so.
             let answer = Answer::Moved(Box::new(MoveAnswer {
                 plan: Vec::new(),
@@ -26,7 +25,8 @@ impl<R> Model<R> {
             self.answer_change(caller, answer, before);
             return;
         }
-        self.start_when_closed(OperationKind::Move { destination, undoes }, caller, work);
+        let work = Work::Move(request.clone());
+        self.start_when_closed(OperationKind::Move(request), caller, work);
     }
 
     /// Why the session cannot be closed for work on its transcript.
@@ -56,13 +56,8 @@ impl<R> Model<R> {
     }
 
     /// The files are in the new folder.
-    pub(super) fn files_moved(
-        &mut self,
-        answer: MoveAnswer,
-        destination: Destination,
-        undoes: bool,
-        caller: Caller<R>,
-    ) {
+    pub(super) fn files_moved(&mut self, answer: MoveAnswer, request: MoveRequest, caller: Caller<R>) {
+        let (destination, undoes) = (&request.destination, request.undoes);
         let before = self.record.clone();
         let reason = match undoes {
             true => LinkReason::Undone,
@@ -102,6 +97,6 @@ impl<R> Model<R> {
             lineage: moved.entries,
             ..Ledger::default()
         };
-        self.write_result(OperationKind::Move { destination, undoes }, ledger, change);
+        self.write_result(OperationKind::Move(request), ledger, change);
     }
 }

@@ -5,14 +5,15 @@
 
 use bridge_protocol::conversation::OnBusy;
 use bridge_protocol::id::TurnId;
+use bridge_protocol::method::Cancel;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::StopReason;
 
 use crate::conversation::answer::{Answer, CallKey, Caller};
-use crate::conversation::effect::{Effect, Ledger, Milestone};
+use crate::conversation::effect::{Ledger, Milestone};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::prompt_request::{DroppedPrompt, PromptRequest};
-use crate::conversation::state::{Model, OpenRequest, Turn, TurnPhase};
+use crate::conversation::state::{Model, Turn, TurnPhase};
 use crate::store::{PendingContinuation, QueuedPromptRecord, RequestRecord, RestingState};
 
 impl<R> Model<R> {
@@ -20,7 +21,7 @@ impl<R> Model<R> {
     pub(super) fn prompt(&mut self, request: PromptRequest<R>, on_busy: OnBusy) {
         let is_free = self.turn.is_none() && self.queue.is_empty();
         if (is_free || on_busy == OnBusy::Queue)
-            && let Some(position) = self.held_position(request.caller.key.as_ref())
+            && let Some(position) = self.held_position(&request.caller)
         {
             self.release_held(position, request);
             return;
@@ -54,10 +55,11 @@ impl<R> Model<R> {
     }
 
     /// The queue position of the held prompt that came with this request.
-    fn held_position(&self, request: Option<&CallKey>) -> Option<u64> {
-        let is_same = |held: &CallKey| request.is_some_and(|request| request.id == held.id);
+    fn held_position(&self, caller: &Caller<R>) -> Option<u64> {
         let mut held = self.held_prompts();
-        let found = held.find(|(_, prompt)| prompt.request.as_ref().is_some_and(is_same));
+        let is_same =
+            |prompt: &QueuedPromptRecord| prompt.request.as_ref().is_some_and(|key| caller.has_key(key));
+        let found = held.find(|(_, prompt)| is_same(prompt));
         found.map(|(position, _)| position)
     }
 
@@ -183,32 +185,16 @@ impl<R> Model<R> {
 
     /// The client re-sent the request of the running turn's prompt: it has a caller again.
     pub(super) fn note_repeated_call(&mut self, request: &CallKey) {
-        if let Some(turn) = &mut self.turn
-            && turn
-                .request
-                .caller
-                .key
-                .as_ref()
-                .is_some_and(|own| own.id == request.id)
-        {
+        let turn = self.turn.as_mut();
+        if let Some(turn) = turn.filter(|turn| turn.request.caller.has_key(request)) {
             turn.request.is_held = false;
         }
     }
 
-    /// Attaches the reply to the released prompt of the same call, which has no caller, or refuses a different call under the
-    /// same key. Otherwise returns the reply.
+    /// Attaches the reply to the released prompt of the same call, which has no caller. Otherwise returns the reply.
     pub(super) fn join_queued_call(&mut self, request: &CallKey, reply: R) -> Option<R> {
-        let has_name = |other: Option<&CallKey>| other.is_some_and(|other| other.id == request.id);
-        let listed = self.record.waiting.values();
-        let mut named = listed.filter_map(|prompt| prompt.request.as_ref());
-        if named.any(|listed| listed.id == request.id && !request.has_same_content(&listed.fingerprint)) {
-            self.effects
-                .push(Effect::Answer(reply, Err(request.content_conflict())));
-            return None;
-        }
         let mut waiting = self.queue.iter_mut();
-        let Some(waiting) = waiting.find(|waiting| waiting.is_held && has_name(waiting.caller.key.as_ref()))
-        else {
+        let Some(waiting) = waiting.find(|waiting| waiting.is_held && waiting.caller.has_key(request)) else {
             return Some(reply);
         };
         waiting.caller.reply = Some(reply);
@@ -218,14 +204,9 @@ impl<R> Model<R> {
     }
 
     /// Removes prompts from the queue, and cancels the running turn.
-    pub(super) fn cancel(
-        &mut self,
-        turn_id: Option<&TurnId>,
-        queued: bool,
-        params: Option<RawJson>,
-        caller: Caller<R>,
-    ) {
-        let matches = |id: &TurnId| queued || turn_id == Some(id);
+    pub(super) fn cancel(&mut self, call: &Cancel, params: Option<RawJson>, caller: Caller<R>) {
+        let turn_id = call.turn_id.as_ref();
+        let matches = |id: &TurnId| call.queued || turn_id == Some(id);
         let mut prompts = Vec::new();
         let mut was_named = false;
         for asked in std::mem::take(&mut self.queue) {
@@ -239,11 +220,7 @@ impl<R> Model<R> {
         }
         for prompt in self.take_held_prompts(matches) {
             was_named |= turn_id == Some(&prompt.turn_id);
-            let caller = Caller {
-                reply: None,
-                key: prompt.request,
-            };
-            prompts.push(self.cancelled_prompt(caller, prompt.turn_id));
+            prompts.push(self.cancelled_prompt(prompt.request.into(), prompt.turn_id));
         }
         let runs = self
             .turn
@@ -299,11 +276,8 @@ impl<R> Model<R> {
         let prompts = refused.into_iter().chain([prompt]).collect();
         if was_listed || runs_on_disk || is_kept {
             self.record_dropped_prompts(prompts, cancels);
-            return;
-        }
-        self.answer_dropped(prompts);
-        for caller in cancels {
-            self.answer(caller, Ok(Answer::Cancelled(true)));
+        } else {
+            self.prompts_dropped(prompts, cancels, Ok(()));
         }
     }
 
@@ -321,12 +295,6 @@ impl<R> Model<R> {
         self.write(ledger, Milestone::PromptsDropped { prompts, cancels });
     }
 
-    fn answer_dropped(&mut self, prompts: Vec<DroppedPrompt<R>>) {
-        for prompt in prompts {
-            self.answer(prompt.caller, prompt.result);
-        }
-    }
-
     /// The drop is on disk, or could not be written. The prompts are not sent in either case.
     pub(super) fn prompts_dropped(
         &mut self,
@@ -334,7 +302,9 @@ impl<R> Model<R> {
         cancels: Vec<Caller<R>>,
         result: Result<(), StoreFailure>,
     ) {
-        self.answer_dropped(prompts);
+        for prompt in prompts {
+            self.answer(prompt.caller, prompt.result);
+        }
         let answer = match result {
             Ok(()) => Ok(Answer::Cancelled(true)),
             Err(error) => Err(ConversationError::StoreFailed(error)),
@@ -352,16 +322,9 @@ impl<R> Model<R> {
         };
         let next = self.turn.as_mut().filter(is_unsent).map(|turn| &mut turn.request);
         for waiting in next.into_iter().chain(&mut self.queue) {
-            let same = |open: &&OpenRequest<R>| {
-                let own = waiting.caller.key.as_ref();
-                own.is_some_and(|own| own.id == open.key.id)
-            };
-            let mut followers = self
-                .open_requests
-                .iter()
-                .find(same)
-                .into_iter()
-                .flat_map(|open| &open.followers);
+            let mut open = self.open_requests.iter();
+            let open = open.find(|open| waiting.caller.has_key(&open.key));
+            let mut followers = open.into_iter().flat_map(|open| &open.followers);
             if waiting.caller.reply.as_ref().is_none_or(&has_left) && followers.all(&has_left) {
                 waiting.is_held = true;
             }
@@ -506,9 +469,8 @@ impl<R> Model<R> {
         let is_unsent =
             |turn: &mut Turn<R>| turn.request.is_held && turn.phase == TurnPhase::Waiting && !turn.announced;
         if let Some(turn) = self.turn.take_if(is_unsent) {
-            let request = turn.request.caller.key.as_ref();
             self.open_requests
-                .retain(|open| request.is_none_or(|request| open.key.id != request.id));
+                .retain(|open| !turn.request.caller.has_key(&open.key));
             self.limit_unwanted_climb();
             self.arm_idle();
         }

@@ -3,11 +3,12 @@
 use bridge_protocol::TurnId;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::Via;
+use bridge_protocol::raw::RawJson;
 use serde_json::Value;
 
-use crate::agent::failure::{self, Evidence};
+use crate::agent::failure::{self, Evidence, FailureKind};
 use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
-use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone};
+use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, PromptArrival};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Turn, TurnPhase};
 use crate::store::{Anchor, PendingTurn, RequestRecord};
@@ -25,12 +26,16 @@ impl<R> Model<R> {
         self.effects.push(Effect::Anchor(turn.request.turn_id.clone()));
     }
 
-    /// Records that the prompt is about to be sent, so that a crash is known to have interrupted its turn.
-    pub(super) fn anchor_read(
+    /// The end of the head's transcript was read: `None` if it cannot be read, an error if the folder does not respond.
+    /// `earlier`: whether the earlier interrupted prompt, if any, is in the transcript. Records that the prompt is about to be
+    /// sent, so that a crash is known to have interrupted its turn.
+    pub fn anchor_read(
         &mut self,
         turn_id: &TurnId,
         anchor: Result<Option<Anchor>, ConversationError>,
+        earlier: Option<PromptArrival>,
     ) {
+        self.note_arrival(earlier);
         let is_recorded = |turn: &&mut Turn<R>| turn.is_recorded_as(turn_id);
         let Some(turn) = self.turn.as_mut().filter(is_recorded) else {
             return;
@@ -177,19 +182,13 @@ impl<R> Model<R> {
     /// The agent showed that it has the prompt. A transcript is expected, which contains the history that was sent as text.
     /// Silence and death show nothing.
     pub(super) fn prompt_confirmed(&mut self) {
-        let is_sent = |turn: &&mut Turn<R>| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted);
-        let Some(turn) = self.turn.as_mut().filter(is_sent) else {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.is_sent()) else {
             return;
         };
         let is_first = !std::mem::replace(&mut turn.is_prompt_confirmed, true);
         let is_in_session = !turn.was_session_cleared;
-        if is_first
-            && let Some(pending) = self
-                .record
-                .turn
-                .as_mut()
-                .filter(|pending| pending.anchor.is_none())
-        {
+        let pending = self.record.turn.as_mut();
+        if is_first && let Some(pending) = pending.filter(|pending| pending.anchor.is_none()) {
             pending.taken = true;
             self.mark_unsaved();
         }
@@ -203,15 +202,8 @@ impl<R> Model<R> {
     }
 
     /// The agent answered the prompt, with a result or an error.
-    pub(super) fn prompt_answered(
-        &mut self,
-        answer: Result<bridge_protocol::raw::RawJson, bridge_protocol::raw::RawJson>,
-    ) {
-        let Some(turn) = self
-            .turn
-            .as_ref()
-            .filter(|turn| matches!(turn.phase, TurnPhase::Sent | TurnPhase::Accepted))
-        else {
+    pub fn prompt_answered(&mut self, answer: Result<RawJson, RawJson>) {
+        let Some(turn) = self.turn.as_ref().filter(|turn| turn.is_sent()) else {
             return;
         };
         let zoned = self.now.to_zoned((self.rules.zone)());
@@ -240,7 +232,7 @@ impl<R> Model<R> {
                     self.prompt_refused(failure.message);
                     return;
                 }
-                if failure.kind == failure::FailureKind::AuthRequired && self.is_editing() {
+                if failure.kind == FailureKind::AuthRequired && self.is_editing() {
                     // The edit had no effect, so there is nothing to undo.
                     let error = ConversationError::AuthRequired {
                         message: failure.message,
@@ -250,7 +242,7 @@ impl<R> Model<R> {
                     return;
                 }
                 let code = error.get("code").and_then(Value::as_i64);
-                let has_ended = failure.session_unknown || failure.kind == failure::FailureKind::AgentDied;
+                let has_ended = failure.session_unknown || failure.kind == FailureKind::AgentDied;
                 // ACP calls a turn that a client cancelled so, whatever the error. If the daemon stops, a limit still counts.
                 let is_of_client = turn.cancelled && !turn.was_cut_by_daemon_stop;
                 if is_of_client || turn.cancelled && (code == Some(REQUEST_CANCELLED) || has_ended) {
@@ -261,9 +253,8 @@ impl<R> Model<R> {
                 }
                 // Without a sign-in, the agent may not have written the prompt; if it could not read the request, it has not.
                 let is_unread = matches!(code, Some(PARSE_ERROR | INVALID_REQUEST));
-                let may_be_unwritten = is_unread
-                    || failure.session_unknown
-                    || failure.kind == failure::FailureKind::AuthRequired;
+                let may_be_unwritten =
+                    is_unread || failure.session_unknown || failure.kind == FailureKind::AuthRequired;
                 if may_be_unwritten {
                     self.accept_prompt();
                 } else {
@@ -276,12 +267,9 @@ impl<R> Model<R> {
 
     /// The prompt did not leave the daemon. If the process is ending, its sessions end too, and the prompt is sent to the
     /// next process. Otherwise the turn fails, and leaves no trace in the session.
-    pub(super) fn prompt_not_sent(&mut self, error: String, is_ending: bool) {
-        if self
-            .turn
-            .as_ref()
-            .is_none_or(|turn| turn.phase != TurnPhase::Sent)
-        {
+    pub fn prompt_not_sent(&mut self, error: String, is_ending: bool) {
+        let turn = self.turn.as_ref();
+        if turn.is_none_or(|turn| turn.phase != TurnPhase::Sent) {
             return;
         }
         if is_ending {

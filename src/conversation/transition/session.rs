@@ -6,10 +6,9 @@ use bridge_protocol::turn::{Failure, FailureKind, StopReason};
 
 use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
-use crate::conversation::effect::{
-    Deadline, Disposition, Effect, Ledger, Milestone, Now, OpenedSession, Work,
-};
+use crate::conversation::effect::{Deadline, Disposition, Effect, Ledger, Milestone, OpenedSession, Work};
 use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::prompt_request::DroppedPrompt;
 use crate::conversation::reported_settings::record_opened;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Stage, Turn, TurnPhase};
 use crate::store::{Anchor, ConversationRecord, RestingState};
@@ -59,11 +58,7 @@ impl<R> Model<R> {
                 return;
             }
             self.answer_resume_waiters(None);
-            if self
-                .turn
-                .as_ref()
-                .is_some_and(|turn| turn.phase == TurnPhase::Waiting)
-            {
+            if self.waiting_turn().is_some() {
                 self.read_anchor();
             }
             return;
@@ -72,19 +67,17 @@ impl<R> Model<R> {
         let min_fidelity = self.least_fidelity_wanted().unwrap_or(Fidelity::Text);
         let refused = self.waiting_turn().map(|turn| turn.refused.clone());
         let refused = refused.unwrap_or_default();
-        let is_by_itself = |turn: &Turn<R>| turn.request.is_continuation || turn.request.is_held;
-        let by_itself = self.turn.as_ref().is_some_and(is_by_itself);
         let work = Work::Open {
             min_fidelity,
             refused,
-            is_automatic: by_itself,
+            is_automatic: self.is_automatic_turn(),
         };
         self.start(OperationKind::Open { min_fidelity }, Caller::none(), work);
     }
 
     /// The turn that waits for its session.
-    fn waiting_turn(&self) -> Option<&Turn<R>> {
-        self.turn.as_ref().filter(|turn| turn.phase == TurnPhase::Waiting)
+    pub(super) fn waiting_turn(&self) -> Option<&Turn<R>> {
+        self.turn.as_ref().filter(|turn| turn.is_waiting())
     }
 
     /// The lowest fidelity that any waiting turn or caller accepts.
@@ -229,7 +222,7 @@ impl<R> Model<R> {
 
     /// Gives the waiting turn the report of how the session was brought back. The turn fails if it requires a higher fidelity.
     fn serve_waiting_turn(&mut self, resumed: &Resumed) {
-        let Some(turn) = self.turn.as_mut().filter(|turn| turn.phase == TurnPhase::Waiting) else {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.is_waiting()) else {
             return;
         };
         if resumed.fidelity >= turn.request.min_fidelity {
@@ -335,7 +328,11 @@ impl<R> Model<R> {
         } else if turn.request.is_held {
             self.released_prompt_unsent(error);
         }
-        let refused = turn.orphan_answer.map(|answer| answer.refused(error.clone()));
+        // The question stays open.
+        let refused = turn.orphan_answer.map(|answer| DroppedPrompt {
+            caller: answer.caller,
+            result: Err(error.clone()),
+        });
         let (request, cancels) = (turn.request, turn.cancel_callers);
         self.drop_unsent(request, Err(error.clone()), refused, cancels);
         self.end_continuation_of_empty_queue();
@@ -345,19 +342,18 @@ impl<R> Model<R> {
     /// Drops the open session. What it still sends is ignored, and its questions end, unless they are kept for the next agent.
     pub(super) fn drop_session(&mut self) {
         if self.session.is_some() {
-            self.cancel_questions();
+            self.cancel_questions(&[]);
             self.session = None;
             self.effects.push(Effect::Detach);
         }
     }
 
     /// The agent switched to another transcript on its own (its `/clear`).
-    pub fn silent_roll(&mut self, announced: &str, now: Now) -> Vec<Effect<R>> {
-        self.now = now;
+    pub fn silent_roll(&mut self, announced: &str) {
         let announced = announced.trim();
         let is_new = |live: &LiveSession| !announced.is_empty() && live.upstream_id.as_str() != announced;
         if !matches!(&self.session, Some(live) if is_new(live)) {
-            return self.take_effects();
+            return;
         }
         if self.is_editing() {
             // The announcement shows that the agent works on the prompt.
@@ -371,15 +367,13 @@ impl<R> Model<R> {
             if before != state {
                 self.emit(Event::StateChanged { state });
             }
-            return self.end_step();
+            return;
         }
-        let Some(live) = &mut self.session else {
-            return self.end_step();
-        };
+        let Some(live) = &mut self.session else { return };
         let from = std::mem::replace(&mut live.upstream_id, announced.into());
         live.preamble = None;
         let Some(head) = self.record.chain.head() else {
-            return self.end_step();
+            return;
         };
         let (agent, cwd) = (head.agent.clone(), head.cwd.clone());
         let link = NewLink {
@@ -400,7 +394,6 @@ impl<R> Model<R> {
         }
         self.bump_revision();
         self.write(ledger, Milestone::Saved);
-        self.end_step()
     }
 }
 

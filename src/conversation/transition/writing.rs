@@ -88,7 +88,7 @@ impl<R> Model<R> {
     }
 
     /// The write has ended: whatever waited for it continues.
-    pub(super) fn write_done(&mut self, result: &Result<(), StoreFailure>) {
+    pub fn write_done(&mut self, result: &Result<(), StoreFailure>) {
         let Some(PendingWrite { record, mut parts }) = self.writer.in_progress.take() else {
             return;
         };

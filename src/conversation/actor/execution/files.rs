@@ -4,26 +4,18 @@ use std::sync::Arc;
 
 use super::super::{Actor, Job};
 use crate::conversation::backup::BackupMode;
-use crate::conversation::destination::Destination;
-use crate::conversation::effect::WorkResult;
+use crate::conversation::effect::{MoveRequest, WorkResult};
 use crate::conversation::moving;
 use crate::conversation::repairing;
 use crate::conversation::running_work::Progress;
 use crate::conversation::services::SessionRef;
-use crate::transcript::moving::SharedRemainingForks;
 
 impl Actor {
     /// Moves the files to another folder, once no agent writes to them.
-    pub(super) fn move_files(
-        &mut self,
-        job: u64,
-        destination: Destination,
-        neighbours: SharedRemainingForks,
-        progress: Arc<Progress>,
-    ) {
+    pub(super) fn move_files(&mut self, job: u64, request: MoveRequest) {
         let (services, record) = (Arc::clone(&self.services), self.model.record.clone());
         let (closed, finishing) = (self.closed_sessions.clone(), self.move_cleanup.take());
-        let counted = Arc::clone(&progress);
+        let progress = Arc::clone(&request.progress);
         let moving = async move {
             closed.wait_until_ended().await?;
             if let Some(finishing) = finishing {
@@ -31,7 +23,8 @@ impl Actor {
                 let _finished = finishing.await;
             }
             let work = move |services: &Arc<_>| {
-                moving::move_conversation_files(services, &record, &destination, &neighbours, &counted)
+                let (to, neighbours) = (&request.destination, &request.neighbours);
+                moving::move_conversation_files(services, &record, to, neighbours, &request.progress)
             };
             let (answer, made) = services.blocking(work).await??;
             Ok((WorkResult::Moved(answer), made))

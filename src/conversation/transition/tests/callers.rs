@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bridge_protocol::conversation::{ContinueAt, OnBusy, OnLimit, Settings, TranscriptsOnDelete};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::method::{Cancel, Continue, Edit, Prompt, Update};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::world::World;
 use crate::conversation::answer::{CallKey, FINGERPRINT_VERSION};
 use crate::conversation::destination::Destination;
-use crate::conversation::effect::{Call, Fork, IncomingCall, Input};
+use crate::conversation::effect::{Call, Fork, IncomingCall, MoveRequest, Response};
 use crate::conversation::running_work::RunningWork;
 use crate::store::RequestId;
 use crate::transcript::moving::SharedRemainingForks;
@@ -27,10 +28,7 @@ impl World {
         let kept = key.and_then(|key| self.disk.requests.get(key).cloned());
         let reply = self.next_reply();
         let asked = IncomingCall { call, request, reply };
-        self.apply(Input::Call {
-            asked,
-            stored_request: kept,
-        });
+        self.apply(|model| model.admit(asked, kept));
         reply
     }
 
@@ -62,13 +60,15 @@ impl World {
         let turn_id = self.next_turn();
         let prompt = PromptContent::text(text);
         self.call(
-            Call::Prompt {
-                turn: turn_id.into(),
-                prompt,
-                on_busy,
-                on_limit: OnLimit::Fail,
-                min_fidelity,
-            },
+            Call::Prompt(
+                Prompt {
+                    prompt,
+                    on_busy,
+                    min_fidelity,
+                    ..Prompt::default()
+                },
+                turn_id.into(),
+            ),
             key,
         )
     }
@@ -76,70 +76,53 @@ impl World {
     /// A prompt that waits for the end of a limit.
     pub(super) fn prompt_and_wait(&mut self, text: &str) -> u32 {
         let turn_id = self.next_turn();
-        let call = Call::Prompt {
-            turn: turn_id.into(),
+        let call = Prompt {
             prompt: PromptContent::text(text),
-            on_busy: OnBusy::Fail,
             on_limit: OnLimit::Wait,
-            min_fidelity: Fidelity::Text,
+            ..Prompt::default()
         };
-        self.call(call, None)
+        self.call(Call::Prompt(call, turn_id.into()), None)
     }
 
     pub(super) fn continue_at(&mut self, at: ContinueAt, text: Option<&str>) -> u32 {
-        let call = Call::Continue {
+        let call = Continue {
             at: Some(at),
             text: text.map(PromptContent::text),
-            cancel: false,
+            ..Continue::default()
         };
-        self.call(call, None)
+        self.call(Call::Continue(call), None)
     }
 
     pub(super) fn do_not_continue(&mut self) -> u32 {
-        let call = Call::Continue {
-            at: None,
-            text: None,
+        let call = Continue {
             cancel: true,
+            ..Continue::default()
         };
-        self.call(call, None)
+        self.call(Call::Continue(call), None)
     }
 
     pub(super) fn cancel(&mut self) -> u32 {
-        self.call(
-            Call::Cancel {
-                turn_id: None,
-                queued: false,
-                params: None,
-            },
-            None,
-        )
+        self.call(Call::Cancel(Cancel::default(), None), None)
     }
 
     pub(super) fn cancel_turn(&mut self, turn: &str) -> u32 {
-        self.call(
-            Call::Cancel {
-                turn_id: Some(turn.into()),
-                queued: false,
-                params: None,
-            },
-            None,
-        )
+        let call = Cancel {
+            turn_id: Some(turn.into()),
+            ..Cancel::default()
+        };
+        self.call(Call::Cancel(call, None), None)
     }
 
     pub(super) fn resume(&mut self, min_fidelity: Fidelity) -> u32 {
-        self.call(Call::Resume { min_fidelity }, None)
+        self.call(Call::Resume(min_fidelity), None)
     }
 
     pub(super) fn set_title(&mut self, title: &str) -> u32 {
-        self.call(
-            Call::Update {
-                title: Some(title.to_owned()),
-                settings: None,
-                expected_revision: None,
-                params: None,
-            },
-            None,
-        )
+        let call = Update {
+            title: Some(title.to_owned()),
+            ..Update::default()
+        };
+        self.call(Call::Update(call, None), None)
     }
 
     pub(super) fn set_mode(&mut self, mode: &str) -> u32 {
@@ -147,15 +130,11 @@ impl World {
             mode: Some(mode.to_owned()),
             ..Settings::default()
         };
-        self.call(
-            Call::Update {
-                title: None,
-                settings: Some(settings),
-                expected_revision: None,
-                params: None,
-            },
-            None,
-        )
+        let call = Update {
+            settings,
+            ..Update::default()
+        };
+        self.call(Call::Update(call, None), None)
     }
 
     pub(super) fn fork(&mut self, in_place: bool) -> u32 {
@@ -182,13 +161,13 @@ impl World {
 
     pub(super) fn edit_with(&mut self, at: &str, min_fidelity: Fidelity, key: Option<&str>) -> u32 {
         let turn_id = self.next_turn();
-        let call = Call::Edit {
-            turn: turn_id.into(),
-            at: at.parse().expect("a place"),
+        let call = Edit {
             prompt: PromptContent::text("better"),
             min_fidelity,
+            ..Edit::default()
         };
-        self.call(call, key)
+        let at = at.parse().expect("a place");
+        self.call(Call::Edit(call, at, turn_id.into()), key)
     }
 
     pub(super) fn undo(&mut self) -> u32 {
@@ -208,13 +187,13 @@ impl World {
     pub(super) fn move_to(&mut self, cwd: &str, key: Option<&str>) -> u32 {
         let works = Arc::new(RunningWork::default());
         let begun = works.track("conversation/move", None, CancellationToken::new());
-        let call = Call::Move {
+        let request = MoveRequest {
             destination: Destination::Folder(cwd.to_owned()),
             undoes: false,
             neighbours: SharedRemainingForks::default(),
             progress: begun.progress(),
         };
-        self.call(call, key)
+        self.call(Call::Move(request), key)
     }
 
     pub(super) fn hold(&mut self) -> u32 {
@@ -228,10 +207,7 @@ impl World {
     pub(super) fn repair(&mut self, key: Option<&str>) -> u32 {
         let works = Arc::new(RunningWork::default());
         let begun = works.track("transcript/check", None, CancellationToken::new());
-        let call = Call::Repair {
-            progress: begun.progress(),
-        };
-        self.call(call, key)
+        self.call(Call::Repair(begun.progress()), key)
     }
 
     pub(super) fn allow(&mut self, question: &str) -> u32 {
@@ -248,14 +224,14 @@ impl World {
 
     pub(super) fn respond_with(&mut self, question: &str, outcome: Value, key: Option<&str>) -> u32 {
         let turn_id = self.next_turn();
-        let call = Call::Respond {
+        let response = Response {
             interrupt_id: question.into(),
             outcome: RawJson::from(outcome),
             by: "client".to_owned(),
             turn_id,
             params: None,
         };
-        self.call(call, key)
+        self.call(Call::Respond(response), key)
     }
 
     pub(super) fn close(&mut self) -> u32 {
@@ -267,28 +243,19 @@ impl World {
     }
 
     pub(super) fn delete(&mut self) -> u32 {
-        self.call(
-            Call::Delete {
-                transcripts: TranscriptsOnDelete::Keep,
-            },
-            None,
-        )
+        self.call(Call::Delete(TranscriptsOnDelete::Keep), None)
     }
 }
 
 /// Calls with the same content have the same one; the ids that are minted for a call do not count.
 fn fingerprint(call: &Call) -> String {
     let content = match call {
-        Call::Prompt { prompt, .. } => prompt.to_text(),
-        Call::Move { destination, .. } => format!("{destination:?}"),
-        Call::Repair { .. } => String::new(),
-        Call::Respond {
-            interrupt_id,
-            outcome,
-            ..
-        } => format!("{interrupt_id} {}", outcome.get()),
+        Call::Prompt(call, _) => call.prompt.to_text(),
+        Call::Move(request) => format!("{:?}", request.destination),
+        Call::Repair(_) => String::new(),
+        Call::Respond(response) => format!("{} {}", response.interrupt_id, response.outcome.get()),
         // Each has a turn of its own.
-        Call::Edit { at, prompt, .. } => format!("{at} {}", prompt.to_text()),
+        Call::Edit(call, at, _) => format!("{at} {}", call.prompt.to_text()),
         other => format!("{other:?}"),
     };
     format!("{FINGERPRINT_VERSION}{content}")

@@ -2,6 +2,7 @@
 
 use bridge_protocol::conversation::{ConversationState, Settings};
 use bridge_protocol::link::Fidelity;
+use bridge_protocol::method::Update;
 use serde_json::json;
 
 use super::outside::{agent_error, not_resumable};
@@ -33,15 +34,11 @@ fn settings_are_laid_over_those_that_are_there() {
             ..Settings::default()
         },
     ] {
-        world.call(
-            Call::Update {
-                title: None,
-                settings: Some(settings),
-                expected_revision: None,
-                params: None,
-            },
-            None,
-        );
+        let call = Update {
+            settings,
+            ..Update::default()
+        };
+        world.call(Call::Update(call, None), None);
     }
     let settings = &world.disk.record.as_ref().unwrap().settings;
     assert_eq!(
@@ -112,13 +109,12 @@ fn an_update_that_is_refused_changes_nothing_at_all() {
         mode: Some("nonsense".to_owned()),
         ..Settings::default()
     };
-    let call = Call::Update {
+    let call = Update {
         title: Some("A title".to_owned()),
-        settings: Some(settings),
-        expected_revision: None,
-        params: None,
+        settings,
+        ..Update::default()
     };
-    world.call(call, None);
+    world.call(Call::Update(call, None), None);
     world.configured(Err(agent_error()));
     assert_eq!(world.view().title, "");
 }

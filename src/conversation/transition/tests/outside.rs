@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::world::{PendingWrite, World};
 use crate::chain::{NewLink, UndoEffect, next_undo};
 use crate::conversation::edit::EditBranch;
-use crate::conversation::effect::{Deadline, Input, NewBranch, OpenedSession, PromptArrival, WorkResult};
+use crate::conversation::effect::{Deadline, NewBranch, OpenedSession, PromptArrival, WorkResult};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, TurnPhase};
 use crate::conversation::transition::{EndedTurn, end_turn_of_previous_run};
@@ -70,18 +70,12 @@ impl World {
     pub(super) fn climbed(&mut self, opened: OpenedSession) {
         let job = self.job.take().expect("no climb was asked for");
         self.arrives(&opened.upstream_id);
-        self.apply(Input::WorkDone {
-            job,
-            found: Ok(WorkResult::Opened(Box::new(opened))),
-        });
+        self.apply(|model| model.work_done(job, Ok(WorkResult::Opened(Box::new(opened)))));
     }
 
     pub(super) fn climb_fails(&mut self, error: ConversationError) {
         let job = self.job.take().expect("no climb was asked for");
-        self.apply(Input::WorkDone {
-            job,
-            found: Err(error),
-        });
+        self.apply(|model| model.work_done(job, Err(error)));
     }
 
     pub(super) fn branches(&mut self, id: &str) {
@@ -97,10 +91,7 @@ impl World {
         {
             self.arrives(&opened.upstream_id);
         }
-        self.apply(Input::WorkDone {
-            job,
-            found: result.map(WorkResult::Branched),
-        });
+        self.apply(|model| model.work_done(job, result.map(WorkResult::Branched)));
     }
 
     /// The branch of an edit is open, or there is none.
@@ -109,20 +100,14 @@ impl World {
         if let Ok(edited) = &result {
             self.arrives(&edited.opened.upstream_id);
         }
-        self.apply(Input::WorkDone {
-            job,
-            found: result.map(|edited| WorkResult::Edited(Box::new(edited))),
-        });
+        self.apply(|model| model.work_done(job, result.map(|edited| WorkResult::Edited(Box::new(edited)))));
     }
 
     /// The lineage is read for what to take back.
     pub(super) fn looks_back(&mut self) {
         let job = self.job.take().expect("nobody wants to undo");
         let found = next_undo(&self.disk.lineage, self.model.record.chain.links());
-        self.apply(Input::WorkDone {
-            job,
-            found: Ok(WorkResult::UndoTargetFound(found, None, false)),
-        });
+        self.apply(|model| model.work_done(job, Ok(WorkResult::UndoTargetFound(found, None, false))));
     }
 
     /// The same, with this id for the head that is to be taken up again.
@@ -133,19 +118,13 @@ impl World {
             Some(UndoEffect::Branch(earlier)) => earlier.link.upstream_id = id.into(),
             other => panic!("no branch is undone: {other:?}"),
         }
-        self.apply(Input::WorkDone {
-            job,
-            found: Ok(WorkResult::UndoTargetFound(found, None, false)),
-        });
+        self.apply(|model| model.work_done(job, Ok(WorkResult::UndoTargetFound(found, None, false))));
     }
 
     /// The session that was being closed is.
     pub(super) fn closes(&mut self) {
         let job = self.closing.take().expect("no closing was asked for");
-        self.apply(Input::WorkDone {
-            job,
-            found: Ok(WorkResult::Closed(Default::default())),
-        });
+        self.apply(|model| model.work_done(job, Ok(WorkResult::Closed(Default::default()))));
     }
 
     /// The files are elsewhere, or where they were.
@@ -157,10 +136,7 @@ impl World {
             left_out: Vec::new(),
             kept: Vec::new(),
         });
-        self.apply(Input::WorkDone {
-            job,
-            found: result.map(WorkResult::Moved),
-        });
+        self.apply(|model| model.work_done(job, result.map(WorkResult::Moved)));
     }
 
     /// A repaired copy was made, or there was nothing to repair.
@@ -188,31 +164,30 @@ impl World {
             });
             WorkResult::Repaired(Box::new(answer), head)
         });
-        self.apply(Input::WorkDone { job, found: result });
+        self.apply(|model| model.work_done(job, result));
     }
 
     /// What the last job made is undone.
     pub(super) fn taken_back(&mut self) {
         let job = self.job.take().expect("nothing was to be taken back");
-        self.apply(Input::WorkDone {
-            job,
-            found: Err(ConversationError::StoreFailed("disk full".to_owned().into())),
+        self.apply(|model| {
+            model.work_done(
+                job,
+                Err(ConversationError::StoreFailed("disk full".to_owned().into())),
+            )
         });
     }
 
     pub(super) fn configured(&mut self, result: Result<(), ConversationError>) {
         let job = self.job.take().expect("no settings were to be applied");
-        self.apply(Input::WorkDone {
-            job,
-            found: result.map(|()| WorkResult::Configured),
-        });
+        self.apply(|model| model.work_done(job, result.map(|()| WorkResult::Configured)));
     }
 
     /// The oldest write that is under way ends well.
     pub(super) fn write_ends(&mut self) {
         let write = self.writes.pop_front().expect("nothing is being written");
         self.arrives_on_disk(write);
-        self.apply(Input::WriteDone(Ok(())));
+        self.apply(|model| model.write_done(&Ok(())));
     }
 
     fn arrives_on_disk(&mut self, write: PendingWrite) {
@@ -240,16 +215,13 @@ impl World {
             .for_each(|write| self.arrives_on_disk(write));
         self.armed.clear();
         (self.job, self.closing, self.arrived) = (None, None, None);
-        self.apply(Input::Recovered {
-            why: "a fault".to_owned(),
-            is_written,
-        });
+        self.apply(|model| model.restart_from_disk("a fault", is_written));
     }
 
     /// The oldest write that is under way fails.
     pub(super) fn write_fails(&mut self) {
         self.writes.pop_front().expect("nothing is being written");
-        self.apply(Input::WriteDone(Err("disk full".to_owned().into())));
+        self.apply(|model| model.write_done(&Err("disk full".to_owned().into())));
     }
 
     /// Everything that is being written arrives, and from here on at once.
@@ -268,7 +240,9 @@ impl World {
         let line =
             json!({"jsonrpc": "2.0", "method": "session/update", "params": {"update": update}}).to_string();
         let now = self.tick();
-        let effects = self.model.apply_update(&kind, &update.to_string(), &line, now);
+        let effects = self
+            .model
+            .note(now, |model| model.apply_update(&kind, &update.to_string(), &line));
         self.carry_out(effects);
         let turn = self
             .model
@@ -289,13 +263,12 @@ impl World {
     }
 
     pub(super) fn ends(&mut self, stop_reason: &str) {
-        self.apply(Input::PromptAnswered(Ok(RawJson::from(
-            json!({"stopReason": stop_reason}),
-        ))));
+        let answer = RawJson::from(json!({"stopReason": stop_reason}));
+        self.apply(|model| model.prompt_answered(Ok(answer)));
     }
 
     pub(super) fn refuses(&mut self, error: Value) {
-        self.apply(Input::PromptAnswered(Err(RawJson::from(error))));
+        self.apply(|model| model.prompt_answered(Err(RawJson::from(error))));
     }
 
     pub(super) fn does_not_know_the_session(&mut self) {
@@ -303,21 +276,18 @@ impl World {
     }
 
     pub(super) fn asks(&mut self, question: &str) {
-        self.apply(Input::Question {
-            kind: InterruptKind::Permission,
-            params: RawJson::from(json!({
-                "toolCall": {"toolCallId": "c1", "title": "Run make", "rawInput": {"command": "make"}},
-                "options": [
-                    {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
-                    {"optionId": "no", "name": "No", "kind": "reject_once"}
-                ]
-            })),
-            interrupt_id: question.into(),
-        });
+        let params = RawJson::from(json!({
+            "toolCall": {"toolCallId": "c1", "title": "Run make", "rawInput": {"command": "make"}},
+            "options": [
+                {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+                {"optionId": "no", "name": "No", "kind": "reject_once"}
+            ]
+        }));
+        self.apply(|model| model.question_asked(InterruptKind::Permission, params, question.into()));
     }
 
     pub(super) fn withdraws(&mut self, question: &str) {
-        self.apply(Input::QuestionWithdrawn(InterruptId::new(question)));
+        self.apply(|model| model.question_withdrawn(&InterruptId::new(question)));
     }
 
     /// Whether a prompt was handed over and nothing has come of it yet.
@@ -328,32 +298,21 @@ impl World {
 
     /// The prompt does not get out of the daemon.
     pub(super) fn does_not_send(&mut self, is_ending: bool) {
-        self.apply(Input::PromptNotSent {
-            error: "the agent is being stopped".to_owned(),
-            is_ending,
-        });
+        self.apply(|model| model.prompt_not_sent("the agent is being stopped".to_owned(), is_ending));
     }
 
     pub(super) fn dies(&mut self) {
-        self.apply(Input::AgentDied {
-            status: "exit status 1".to_owned(),
-            stderr_tail: "out of memory\n".to_owned(),
-            is_bystander: false,
-        });
+        self.apply(|model| model.agent_died("exit status 1", "out of memory\n", false));
     }
 
     /// The daemon ends the agent because of another conversation.
     pub(super) fn is_ended_for_others(&mut self) {
-        self.apply(Input::AgentDied {
-            status: "exit status 1".to_owned(),
-            stderr_tail: "out of memory\n".to_owned(),
-            is_bystander: true,
-        });
+        self.apply(|model| model.agent_died("exit status 1", "out of memory\n", true));
     }
 
     pub(super) fn rolls_silently(&mut self, id: &str) {
         let now = self.tick();
-        let effects = self.model.silent_roll(id, now);
+        let effects = self.model.note(now, |model| model.silent_roll(id));
         self.carry_out(effects);
         self.pump();
     }
@@ -361,7 +320,7 @@ impl World {
     pub(super) fn takes_over(&mut self, opened: OpenedSession) {
         // It has a place of its own until it is taken or let go, at once.
         let earlier = self.arrived.replace(opened.upstream_id.to_string());
-        self.apply(Input::SessionHandedOver(Box::new(opened)));
+        self.apply(|model| model.session_handed_over(opened));
         assert_eq!(self.arrived, None);
         self.arrived = earlier;
     }
@@ -369,40 +328,33 @@ impl World {
     /// The end of the transcript is found, before the prompt of a turn.
     pub(super) fn finds_end(&mut self, turn_id: TurnId) {
         let now = self.tick();
-        let anchor = Ok(self.anchor.clone());
-        let effects = self.model.apply(
-            Input::AnchorRead {
-                turn_id,
-                anchor,
-                earlier: self.earlier,
-            },
-            now,
-        );
+        let (anchor, earlier) = (Ok(self.anchor.clone()), self.earlier);
+        let effects = self
+            .model
+            .apply(now, |model| model.anchor_read(&turn_id, anchor, earlier));
         self.carry_out(effects);
     }
 
     /// The transcript says whether a prompt reached it.
     pub(super) fn ascertains(&mut self, arrival: PromptArrival) {
         let job = self.job.take().expect("nothing was asked of the transcript");
-        self.apply(Input::WorkDone {
-            job,
-            found: Ok(WorkResult::ArrivalChecked(arrival)),
-        });
+        self.apply(|model| model.work_done(job, Ok(WorkResult::ArrivalChecked(arrival))));
     }
 
     /// The time has come to go on; the turn is `c` and a number.
     pub(super) fn falls_due(&mut self) {
         self.wakings += 1;
-        self.apply(Input::ContinuationDue(TurnId::new(format!("c{}", self.wakings))));
+        let turn_id = TurnId::new(format!("c{}", self.wakings));
+        self.apply(|model| model.continuation_due(turn_id));
     }
 
     pub(super) fn elapses(&mut self, deadline: Deadline) {
         self.armed.retain(|armed| *armed != deadline);
-        self.apply(Input::Elapsed(deadline));
+        self.apply(|model| model.elapsed(deadline));
     }
 
     pub(super) fn stop(&mut self) {
-        self.apply(Input::Stop { grace_ms: 5_000 });
+        self.apply(|model| model.stop(5_000));
     }
 
     /// The daemon is killed, with its agents, and started again: what is on disk is all that there is.

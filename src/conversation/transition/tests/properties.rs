@@ -10,7 +10,7 @@ use super::random::Run;
 use super::steps::{STEPS, Step, history};
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Input, WorkResult};
+use crate::conversation::effect::{Deadline, WorkResult};
 use crate::conversation::error::ConversationError;
 
 /// Fails unless every call was answered and every accepted turn has ended.
@@ -221,12 +221,12 @@ proptest! {
                 0 => {
                     world.prompt("hello");
                 }
-                1 => world.apply(Input::WorkDone { job, found: Err(refused()) }),
-                2 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Branched(branch("s1"))) }),
-                3 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Closed(Default::default())) }),
-                4 => world.apply(Input::WorkDone { job, found: Ok(WorkResult::Configured) }),
-                5 => world.apply(Input::PromptAnswered(Ok(RawJson::from(json!("what?"))))),
-                6 => world.apply(Input::PromptAnswered(Err(RawJson::from(json!([]))))),
+                1 => world.apply(|model| model.work_done(job, Err(refused()))),
+                2 => world.apply(|model| model.work_done(job, Ok(WorkResult::Branched(branch("s1"))))),
+                3 => world.apply(|model| model.work_done(job, Ok(WorkResult::Closed(Default::default())))),
+                4 => world.apply(|model| model.work_done(job, Ok(WorkResult::Configured))),
+                5 => world.apply(|model| model.prompt_answered(Ok(RawJson::from(json!("what?"))))),
+                6 => world.apply(|model| model.prompt_answered(Err(RawJson::from(json!([]))))),
                 7 => world.withdraws("q1"),
                 8 => world.dies(),
                 9 => world.elapses(Deadline::Cancel),

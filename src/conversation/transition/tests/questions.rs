@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::outside::agent_error;
 use super::world::World;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Input};
+use crate::conversation::effect::Deadline;
 use crate::conversation::error::ConversationError;
 
 /// A conversation whose agent died with `q1` open.
@@ -254,7 +254,7 @@ fn f27_a_question_waits_as_long_as_it_takes() {
     let mut world = World::running();
     world.asks("q1");
     for deadline in [Deadline::Accept, Deadline::Cancel, Deadline::Idle] {
-        world.apply(Input::Elapsed(deadline));
+        world.apply(|model| model.elapsed(deadline));
     }
     assert_eq!(world.view().state, ConversationState::Awaiting);
 }

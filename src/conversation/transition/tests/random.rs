@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use bridge_protocol::conversation::{ContinueAt, OnBusy, TranscriptsOnDelete};
+use bridge_protocol::conversation::{ContinueAt, OnBusy};
 use bridge_protocol::id::TurnId;
 use bridge_protocol::link::{Fidelity, RollCause};
+use bridge_protocol::method::Cancel;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -14,8 +15,8 @@ use super::steps::{Outcome, Step};
 use super::words::word;
 use super::world::World;
 use crate::chain::CHAIN_LIMIT;
-use crate::conversation::effect::{Call, Deadline, Input, PromptArrival};
-use crate::conversation::state::{OperationKind, Stage, TurnPhase};
+use crate::conversation::effect::{Call, Deadline, PromptArrival};
+use crate::conversation::state::{Model, OperationKind, Stage, TurnPhase};
 use crate::store::Anchor;
 
 /// A world with what the random steps need to know of it, and what was seen of each turn.
@@ -103,14 +104,12 @@ impl Run {
             Step::ClockIsSetBack => world.clock_is_set_back(43_200),
             Step::Cancel { turn, queued } => {
                 let turn_id = turn.map(|turn| format!("t{turn}").into());
-                world.call(
-                    Call::Cancel {
-                        turn_id,
-                        queued,
-                        params: None,
-                    },
-                    None,
-                );
+                let call = Cancel {
+                    turn_id,
+                    queued,
+                    ..Cancel::default()
+                };
+                world.call(Call::Cancel(call, None), None);
             }
             Step::Resume(min_fidelity) => {
                 world.resume(min_fidelity);
@@ -157,12 +156,7 @@ impl Run {
                 world.reset();
             }
             Step::Delete => {
-                world.call(
-                    Call::Delete {
-                        transcripts: TranscriptsOnDelete::Keep,
-                    },
-                    None,
-                );
+                world.delete();
             }
             Step::JobEnds { well, way } => self.end_job(well, way),
             Step::Closes if world.closing.is_some() => world.closes(),
@@ -198,7 +192,7 @@ impl Run {
                 self.prompt_is_out = false;
                 world.dies();
             }
-            Step::AgentRetires if self.attached => world.apply(Input::AgentRetired),
+            Step::AgentRetires if self.attached => world.apply(Model::leave_process_later),
             Step::AgentRolls if self.attached => {
                 self.sessions += 1;
                 world.rolls_silently(&format!("s{}", self.sessions));

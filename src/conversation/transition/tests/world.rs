@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::agent::kinds::{self, AgentKind};
 use crate::agent::policy::InterruptPolicy;
 use crate::conversation::answer::Answer;
-use crate::conversation::effect::{Deadline, Disposition, Effect, Input, Ledger, PromptArrival, Work};
+use crate::conversation::effect::{Deadline, Disposition, Effect, Ledger, PromptArrival, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::state::{Model, Rules, view_of_record};
 use crate::store::{Anchor, ConversationRecord, RequestRecord};
@@ -267,9 +267,9 @@ impl World {
         Timestamp::from_second(self.seconds).unwrap()
     }
 
-    pub(super) fn apply(&mut self, input: Input<u32>) {
+    pub(super) fn apply(&mut self, change: impl FnOnce(&mut Model<u32>)) {
         let now = self.tick();
-        let effects = self.model.apply(input, now);
+        let effects = self.model.apply(now, change);
         self.carry_out(effects);
         self.pump();
     }
@@ -316,15 +316,16 @@ impl World {
                 format!("edit {at}")
             }
             Work::FindUndoTarget { .. } => "look back".to_owned(),
-            Work::Move { destination, .. } => {
+            Work::Move(request) => {
                 assert_eq!(self.closing, None, "its agent may still write");
-                format!("move files to {}", destination.new_cwd(&self.model.record))
+                let to = request.destination.new_cwd(&self.model.record);
+                format!("move files to {to}")
             }
             Work::UndoWork(_) => {
                 self.arrived = None;
                 "take back".to_owned()
             }
-            Work::Repair { .. } => {
+            Work::Repair(_) => {
                 assert_eq!(self.closing, None, "its agent may still write");
                 "repair".to_owned()
             }
