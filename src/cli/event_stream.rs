@@ -115,7 +115,11 @@ impl<'a> EventStream<'a> {
         Ok(())
     }
 
-    async fn subscribe(&mut self) -> CommandResult {
+    /// Subscribes to the events after the last one. Those that were missed arrive before the first event of a later subscription.
+    ///
+    /// # Errors
+    /// The daemon returns an error.
+    pub(super) async fn subscribe(&mut self) -> CommandResult {
         let subscription = self.daemon.subscribe(Subscribe {
             conversation_id: Some(self.conversation.clone()),
             after: self.last_cursor.clone(),

@@ -1,5 +1,6 @@
 //! `continue`, `send --wait-limit` and `recover` with a real daemon and the built-in agent.
 
+use std::fs;
 use std::io::Read;
 use std::process::{Child, Stdio};
 
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::home::Home;
 use super::printed::{check_printed, check_seen, check_shown, commands};
+use super::terminal::Terminal;
 use super::text;
 use crate::continuing::GO_ON;
 
@@ -337,6 +339,36 @@ fn a_queued_prompt_that_is_withdrawn_shows_no_answer() {
     assert_eq!(text(&output.stdout), "");
     assert!(!text(&output.stderr).contains("missed"), "{output:?}");
     running.wait().unwrap();
+}
+
+/// Its sender has to fetch events that it missed, none of which is about the prompt, while those of others go on.
+#[test]
+fn a_queued_prompt_that_is_withdrawn_while_its_sender_lags_is_not_waited_for() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("config")).unwrap();
+    let limits = "[limits]\nsubscriber_events = 64\n";
+    fs::write(home.path().join("config/config.toml"), limits).unwrap();
+    let id = home.said(&["new"]);
+    let asks = ["send", &id, "[[ask one]] [[stream 1500 0]] [[ask two]]"];
+    assert_eq!(home.run(&asks).status.code(), Some(8));
+    let queued = begin_heard(&home, &["send", &id, "--queue", "second"]);
+    home.once(&id, |shown| {
+        shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+    });
+    let pid = Pid::from_child(&queued);
+    kill_process(pid, Signal::STOP).unwrap();
+    home.run(&["answer", &id, "allow"]);
+    Terminal::run_plain(&home, 80, &["attach", &id]).until("two");
+    home.said(&["cancel", &id, "--queued"]);
+    let mut others = begin(&home, &["send", &id, "[[stream 6000 20]]"]);
+    home.once(&id, |shown| shown["state"] == "prompting");
+    kill_process(pid, Signal::CONT).unwrap();
+    let output = queued.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(home.shown(&id)["state"], "prompting", "the other turn goes on");
+    home.said(&["cancel", &id]);
+    others.wait().unwrap();
 }
 
 /// Whoever of them finds the next daemon first.

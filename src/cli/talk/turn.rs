@@ -29,16 +29,15 @@ use super::screen::Screen;
 use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, DaemonConnector};
-use crate::cli::event_stream::EventStream;
+use crate::cli::event_stream::{self, EventStream};
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::ATTENTION;
 use crate::cli::problem::{self, CommandResult, Exit, Problem};
 use crate::cli::progress::ProgressPoller;
 use crate::cli::signals::{self, CtrlCListener};
 
-/// How long to wait for the next event of a turn after its answer has arrived. Events arrive before the answer, unless the
-/// subscription was cut off and has to fetch them again.
-const LAST_EVENTS_LIMIT: Duration = Duration::from_secs(10);
+/// How long to wait for the state after a cancelled turn, which shows why it was cancelled.
+const STATE_AFTER_TURN_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long to wait for a daemon to restart: longer than a start that rebuilds a large store takes.
 const DAEMON_RETURN_LIMIT: Duration = Duration::from_secs(60);
@@ -410,7 +409,7 @@ impl<'a> ConversationFollower<'a> {
             && tokio::select! {
                 biased;
                 () = self.ctrl_c.next_signal() => false,
-                next = tokio::time::timeout(LAST_EVENTS_LIMIT, events.next()) => matches!(
+                next = tokio::time::timeout(STATE_AFTER_TURN_LIMIT, events.next()) => matches!(
                     next,
                     Ok(Ok(next)) if matches!(next.envelope.event, Event::StateChanged { state: ConversationState::Interrupted })
                 ),
@@ -430,6 +429,7 @@ impl<'a> ConversationFollower<'a> {
         let figures = start.method().filter(|_| self.screen.output.is_interactive());
         let mut figures = figures.map(|method| ProgressPoller::new(daemon, method));
         let (mut answer, mut cancelling, mut has_cancelled) = (None::<StartAnswer>, None, false);
+        let mut later_snapshot = None;
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
             tokio::select! {
                 biased;
@@ -484,10 +484,16 @@ impl<'a> ConversationFollower<'a> {
                 answered = &mut call, if answer.is_none() => {
                     figures = None;
                     let answered = answered?;
-                    // A turn's events arrive before its answer, unless the subscription still has to fetch them again. If none
-                    // did, they were sent before this connection subscribed.
-                    own.has_ended |= events.is_subscribed()
-                        && answered.0.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
+                    // A turn's events arrive before its answer, unless the subscription still has to fetch them again: then
+                    // they arrive before a snapshot that is requested later. If none did, they were sent before this connection
+                    // subscribed, or the prompt was cancelled in the queue.
+                    let is_unseen =
+                        answered.0.as_ref().is_some_and(|turn| own.id.as_ref() != Some(&turn.turn_id));
+                    own.has_ended |= is_unseen && events.is_subscribed();
+                    if is_unseen && !events.is_subscribed() {
+                        events.subscribe().await?;
+                        later_snapshot = Some(Box::pin(event_stream::snapshot(daemon, self.id)));
+                    }
                     answer = Some(answered);
                 }
                 typed = some_or_pending(self.answer_reader.as_mut().zip(self.shown_question.as_ref()).map(|(person, asked)| person.read_answer(asked.keys()))) => {
@@ -498,7 +504,9 @@ impl<'a> ConversationFollower<'a> {
                     cancelling = None;
                     cancelled?;
                 }
-                () = tokio::time::sleep(LAST_EVENTS_LIMIT), if matches!(answer, Some((Some(_), ..))) => {
+                requested = some_or_pending(later_snapshot.as_mut()) => {
+                    later_snapshot = None;
+                    requested?;
                     own.has_ended = true;
                 }
             }
