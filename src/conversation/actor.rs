@@ -18,7 +18,7 @@ use bridge_protocol::conversation::{Conversation, SessionInfo};
 use bridge_protocol::event::Event;
 use bridge_protocol::id::{InterruptId, TurnId};
 use bridge_protocol::time;
-use bridge_protocol::{ConversationId, Cursor};
+use bridge_protocol::{ConversationId, Cursor, UpstreamId};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use futures_util::{FutureExt, StreamExt, TryFutureExt};
@@ -218,6 +218,8 @@ pub struct Actor {
     closed_sessions: ClosedSessions,
     /// A session that is being closed.
     closing: Option<Job>,
+    /// The session to which another program has written since the last prompt, while it was open here and no turn ran.
+    foreign_writer: Option<UpstreamId>,
     writes: FuturesOrdered<Write>,
     deadlines: Vec<(Deadline, Instant)>,
     /// When to check again whether background commands still run in a process that the session has to leave.
@@ -280,6 +282,7 @@ impl Actor {
             move_cleanup: None,
             closed_sessions: closed,
             closing: None,
+            foreign_writer: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
             next_leave_check: None,

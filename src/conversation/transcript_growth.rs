@@ -60,29 +60,13 @@ impl TranscriptGrowth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTally {
     max_prompts: Option<u64>,
-    /// Whether another program has written since the last prompt.
-    is_foreign: bool,
 }
 
 impl PromptTally {
     /// Makes the tally of a session whose transcript contained `prompts` prompts when it was opened.
     #[must_use]
     pub fn new(prompts: Option<u64>) -> Self {
-        Self {
-            max_prompts: prompts,
-            is_foreign: false,
-        }
-    }
-
-    /// Records that another program has written while no turn ran. The next prompt reports it again, for clients that
-    /// subscribe later.
-    pub fn note_foreign(&mut self) {
-        self.is_foreign = true;
-    }
-
-    /// Whether another program has written since the last prompt; clears the record.
-    pub fn take_foreign(&mut self) -> bool {
-        std::mem::take(&mut self.is_foreign)
+        Self { max_prompts: prompts }
     }
 
     /// Counts a prompt that is sent. Whether the agent accepts it may never be known.

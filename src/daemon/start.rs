@@ -256,6 +256,10 @@ fn log_removed_folder(data: &Path) {
     tracing::error!(folder = %data.display(), "the data folder was removed or replaced; the daemon stops");
 }
 
+/// How much longer than two times the grace conversations may take to stop: the first time is for turns that are cancelled, the
+/// second for sessions whose turns were not. Then an agent does not answer, and is ended while a conversation waits for it.
+const STOP_MARGIN: Duration = Duration::from_secs(1);
+
 /// Ends all turns within `grace`, and then all agents. A signal meanwhile skips the waits.
 async fn stop_conversations(registry: &Registry, pool: &Pool, grace: Duration, mut signals: StopSignals) {
     tracing::info!("the daemon stops");
@@ -269,11 +273,20 @@ async fn stop_conversations(registry: &Registry, pool: &Pool, grace: Duration, m
             pool.skip_shutdown_waits();
         })
     };
-    tokio::select! {
-        () = registry.stop(grace) => {}
-        () = skip_waits.cancelled() => {}
-    }
+    let mut conversations = std::pin::pin!(registry.stop(grace));
+    let has_stopped = tokio::select! {
+        () = &mut conversations => true,
+        () = skip_waits.cancelled() => true,
+        () = tokio::time::sleep(2 * grace + STOP_MARGIN) => false,
+    };
     pool.shutdown().await;
+    if !has_stopped {
+        // They waited for agents, all of which have ended now.
+        tokio::select! {
+            () = conversations => {}
+            () = skip_waits.cancelled() => {}
+        }
+    }
     second_signal.abort();
 }
 

@@ -8,6 +8,7 @@ use bridge_protocol::error::ErrorKind;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::gate::Gate;
 use crate::home::{Home, kill_now};
 use crate::support::refused;
 
@@ -65,6 +66,20 @@ async fn a_signal_stops_the_daemon_in_order() {
             assert!(!home.socket().exists());
         }
     }
+}
+
+#[tokio::test]
+async fn a_stop_ends_an_agent_that_does_not_answer_while_a_session_is_closed() {
+    let (home, gate) = Gate::home_with("[limits]\ncancel_grace_ms = 200\n");
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    gate.hold("session/close");
+    let mut raw = daemon.raw().await;
+    raw.send("conversation/close", json!({"conversationId": id}))
+        .await;
+    gate.wait_until_held();
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ended().await.success());
 }
 
 /// A call that is refused because the daemon stops has changed no file, so it can be repeated under its key.

@@ -409,6 +409,20 @@ async fn another_writer_on_a_live_session_is_told_once_each_time() {
     assert_eq!(events.until("foreignWriter").await, told);
 }
 
+/// The agent does not know these turns in its open session. It reads them when the next prompt opens the session again.
+#[tokio::test]
+async fn the_next_prompt_continues_after_turns_that_another_program_added_to_the_open_session() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "here").await;
+    until_saved(&mut events, 1).await;
+    append_turn(&transcript(&app, &home, id).await, "there");
+    events.until("foreignWriter").await;
+    assert_eq!(app.remembered(id).await, ["here", "there"]);
+}
+
 #[tokio::test]
 async fn a_client_that_comes_later_hears_of_another_writer_with_its_prompt() {
     let home = Home::new();

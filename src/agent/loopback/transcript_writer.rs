@@ -29,7 +29,7 @@ pub(super) struct TranscriptWriter {
 }
 
 /// What some records have besides their message.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Marks<'a> {
     is_human: bool,
     is_api_error: bool,

@@ -341,8 +341,13 @@ impl Actor {
                 tracing::warn!(conversation = %self.model.id(), upstream_id = %id, replaced = growth.replaced, prompts = growth.prompts, ?tally, "another program writes to the transcript of a session that is open here");
                 is_foreign = true;
             }
-            if is_foreign && self.model.turn.is_none() {
-                session.prompt_tally.note_foreign();
+        }
+        if is_live && is_foreign && self.model.turn.is_none() {
+            self.foreign_writer = Some(id.clone());
+            // The agent does not know what was added, and would continue without it. It reads the transcript when it opens the
+            // session again.
+            if !self.has_background_work() {
+                self.apply(Model::leave_process_later);
             }
         }
         if is_foreign {

@@ -466,13 +466,10 @@ impl Actor {
         let handle = &session.attachment.handle;
         match calls.prompt(handle, &blocks, params.map(RawJson::as_raw), &session.sender) {
             Ok(request) => {
-                let is_foreign = session.prompt_tally.take_foreign();
                 session.prompt_tally.add_sent_prompt();
                 session.prompt = Some(request);
-                if let Some(live) = &self.model.session
-                    && is_foreign
-                {
-                    let upstream_id = live.upstream_id.clone();
+                // Reported again, for clients that have subscribed since.
+                if let Some(upstream_id) = self.foreign_writer.take() {
                     self.stream
                         .emit(&Event::ForeignWriter { upstream_id }, &time::text(now()));
                 }

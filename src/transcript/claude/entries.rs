@@ -1,4 +1,4 @@
-//! The chain records of an index: 56 bytes each, and some more to find it by its uuid.
+//! The chain records of an index: 48 bytes each, and some more to find it by its uuid.
 //!
 //! Ids are stored whole, a uuid in 16 bytes and any other as text, so two records are never mistaken for one. Only
 //! `message.id` is stored as a hash, with a random key: if two replies had the same hash, they would be treated as one
@@ -41,13 +41,23 @@ pub(super) struct ChainEntry {
     parent: u32,
     pub(super) role: RecordRole,
     pub(super) is_sidechain: bool,
-    /// Whether it names the message in another session of which it is a copy.
-    pub(super) is_forked: bool,
-    /// Whether it is of an unknown kind, and not a subagent's.
-    pub(super) is_unknown: bool,
-    /// Whether the user typed it during a turn. It is not a message in Claude Code's file, and a resume chooses its branch by
-    /// messages alone, so its role is [`RecordRole::Other`].
-    pub(super) is_steering: bool,
+    pub(super) mark: RecordMark,
+}
+
+// There may be millions of them.
+const _: () = assert!(size_of::<ChainEntry>() <= 48);
+
+/// What else is to be known of a record. No record has two of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordMark {
+    None,
+    /// It names the message in another session of which it is a copy.
+    Forked,
+    /// It is of an unknown kind, and not a subagent's.
+    Unknown,
+    /// The user typed it during a turn. It is not a message in Claude Code's file, and a resume chooses its branch by messages
+    /// alone, so its role is [`RecordRole::Other`].
+    Steering,
 }
 
 impl ChainEntry {
@@ -97,9 +107,15 @@ impl Entries {
             parent: NO_PARENT,
             role: chain.role,
             is_sidechain: chain.is_sidechain,
-            is_forked: chain.is_forked,
-            is_unknown: chain.is_unknown && !chain.is_sidechain,
-            is_steering: chain.is_steering,
+            mark: if chain.is_forked {
+                RecordMark::Forked
+            } else if chain.is_unknown && !chain.is_sidechain {
+                RecordMark::Unknown
+            } else if chain.is_steering {
+                RecordMark::Steering
+            } else {
+                RecordMark::None
+            },
         };
         self.push_entry(entry, chain.parent, chain.logical_parent);
     }

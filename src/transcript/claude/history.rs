@@ -12,7 +12,7 @@ use std::sync::Arc;
 use memchr::memmem;
 
 use super::ClaudeIndex;
-use super::entries::ParentLookup;
+use super::entries::{ParentLookup, RecordMark};
 use super::facts::RecordRole;
 use super::record::{Record, typed_text};
 use crate::transcript::TranscriptError;
@@ -59,7 +59,7 @@ impl IndexedBranch for ClaudeHistory {
             if role == RecordRole::Prompt {
                 history.turns.push(history.messages.len() as u32);
             }
-            if role != RecordRole::Other || index.entries[position].is_steering {
+            if role != RecordRole::Other || index.entries[position].mark == RecordMark::Steering {
                 // An index never has more entries than fit.
                 history.messages.push(position as u32);
             }

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Seek};
 
-use super::entries::{Entries, ParentLookup};
+use super::entries::{Entries, ParentLookup, RecordMark};
 use super::facts::{ChainFacts, INDEX, RecordFacts, RecordRole};
 use super::walk::{Selection, Walk};
 use crate::transcript::claude::record::Record;
@@ -131,8 +131,9 @@ impl ClaudeIndex {
 
     /// The offset of the last message of a branch that is a copy of one in another session.
     pub(super) fn last_copied_message(&self, walk: &Walk) -> Option<u64> {
-        let is_copied =
-            |position: &usize| self.entries[*position].is_forked && !self.entries[*position].is_sidechain;
+        let is_copied = |position: &usize| {
+            self.entries[*position].mark == RecordMark::Forked && !self.entries[*position].is_sidechain
+        };
         let last = walk.positions().rfind(is_copied)?;
         Some(self.entries[last].offset)
     }

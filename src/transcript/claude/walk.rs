@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
 
-use super::entries::{Entries, ParentLookup};
+use super::entries::{Entries, ParentLookup, RecordMark};
 use super::facts::RecordRole;
 
 /// The records of one branch.
@@ -155,16 +155,20 @@ impl Walk {
     /// How many records on the branch are of unknown kinds. Includes records that follow its end without a message, which
     /// may be the last ones that a newer agent wrote.
     pub(super) fn count_unknown(&self, entries: &Entries, is_live: bool) -> usize {
-        let on_branch = self.positions().filter(|position| entries[*position].is_unknown);
+        let on_branch = self
+            .positions()
+            .filter(|position| entries[*position].mark == RecordMark::Unknown);
         let count = on_branch.count();
-        if !is_live || !(self.leaf + 1..entries.len()).any(|position| entries[position].is_unknown) {
+        if !is_live
+            || !(self.leaf + 1..entries.len()).any(|position| entries[position].mark == RecordMark::Unknown)
+        {
             return count;
         }
         let is_attached = |position| entries[position].role == RecordRole::Other && !self.contains(position);
         let attached = self.descendants(entries, is_attached);
         count
             + attached
-                .filter(|(position, _)| entries[*position].is_unknown)
+                .filter(|(position, _)| entries[*position].mark == RecordMark::Unknown)
                 .count()
     }
 
