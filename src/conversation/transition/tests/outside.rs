@@ -364,8 +364,8 @@ impl World {
 
     /// The same, with what the transcript says of the prompt that is out.
     pub(super) fn is_killed_when(&mut self, arrived: PromptArrival) {
-        let record = self.disk.record.clone().expect("nothing is on disk");
-        let (record, ended) = end_turn_of_previous_run(record, arrived);
+        let mut record = self.disk.record.clone().expect("nothing is on disk");
+        let ended = end_turn_of_previous_run(&mut record, arrived);
         self.disk.lineage.extend(ended.lineage);
         if let Some(EndedTurn {
             request_id: Some(request),
