@@ -181,7 +181,7 @@ impl Actor {
         let is_bystander = reason.is_some();
         let status = reason.unwrap_or(status);
         self.apply_at(at, |model| {
-            model.agent_died(&status, &death.stderr_tail, is_bystander)
+            model.agent_died(&status, &death.stderr_tail, is_bystander);
         });
         self.dead_agent = None;
     }

@@ -174,7 +174,7 @@ impl World {
             model.work_done(
                 job,
                 Err(ConversationError::StoreFailed("disk full".to_owned().into())),
-            )
+            );
         });
     }
 
