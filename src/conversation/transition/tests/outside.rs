@@ -326,12 +326,12 @@ impl World {
     }
 
     /// The end of the transcript is found, before the prompt of a turn.
-    pub(super) fn finds_end(&mut self, turn_id: TurnId) {
+    pub(super) fn finds_end(&mut self, turn_id: &TurnId) {
         let now = self.tick();
         let (anchor, earlier) = (Ok(self.anchor.clone()), self.earlier);
         let effects = self
             .model
-            .apply(now, |model| model.anchor_read(&turn_id, anchor, earlier));
+            .apply(now, |model| model.anchor_read(turn_id, anchor, earlier));
         self.carry_out(effects);
     }
 
