@@ -103,6 +103,23 @@ objects! {
     }
 }
 
+impl TurnResult {
+    /// The result of a turn that stopped for this reason on this session, with nothing else.
+    #[must_use]
+    pub fn new(turn_id: TurnId, stop_reason: StopReason, upstream_id: UpstreamId) -> Self {
+        Self {
+            turn_id,
+            stop_reason,
+            failure: None,
+            upstream_id,
+            resumed: None,
+            usage: None,
+            other: None,
+            continuation: None,
+        }
+    }
+}
+
 words! {
     /// The kind of a question.
     InterruptKind {

@@ -227,45 +227,25 @@ pub struct Actor {
     has_ended: bool,
 }
 
-/// The parts of a new actor.
-pub struct ActorParts {
-    /// The rest of the daemon.
-    pub services: Arc<Services>,
-    /// The conversation's state.
-    pub model: Model<Reply>,
-    /// Its mailbox.
-    pub mailbox: mpsc::Receiver<Message>,
-    /// Where the client's view of the conversation is published.
-    pub published: watch::Sender<Arc<Conversation>>,
-    /// Cancelled when the daemon stops.
-    pub stop: CancellationToken,
-    /// How long a running turn may then take to end, in milliseconds.
-    pub stop_grace_ms: Arc<AtomicU64>,
-    /// Sends messages to other conversations.
-    pub deliver: Deliver,
-    /// The sessions that earlier tasks closed.
-    pub(super) closed_sessions: ClosedSessions,
-}
-
 impl Actor {
-    /// Creates an actor, which does not run yet.
+    /// Creates an actor, which does not run yet, with its mailbox and the published view of the conversation. `stop` is cancelled
+    /// when the daemon stops; a running turn may then take `stop_grace_ms` to end. `deliver` sends messages to other
+    /// conversations. `closed_sessions`: the sessions that earlier tasks closed.
     #[must_use]
-    pub fn new(parts: ActorParts) -> Self {
-        let ActorParts {
+    pub(super) fn new(
+        services: Arc<Services>,
+        model: Model<Reply>,
+        stop: CancellationToken,
+        stop_grace_ms: Arc<AtomicU64>,
+        deliver: Deliver,
+        closed_sessions: ClosedSessions,
+    ) -> (Self, mpsc::Sender<Message>, watch::Receiver<Arc<Conversation>>) {
+        let (sender, mailbox) = mpsc::channel(MAILBOX_CAPACITY);
+        let (published, watched) = watch::channel(Arc::new(model.view()));
+        let actor = Self {
+            stream: Stream::new(Arc::clone(&services.hub), model.id()),
             services,
             model,
-            mailbox,
-            published,
-            stop,
-            stop_grace_ms,
-            deliver,
-            closed_sessions: closed,
-        } = parts;
-        let stream = Stream::new(Arc::clone(&services.hub), model.id());
-        Self {
-            services,
-            model,
-            stream,
             mailbox,
             folder_check: None,
             published,
@@ -280,20 +260,15 @@ impl Actor {
             dead_agent: None,
             continuation_slot: None,
             move_cleanup: None,
-            closed_sessions: closed,
+            closed_sessions,
             closing: None,
             foreign_writer: None,
             writes: FuturesOrdered::new(),
             deadlines: Vec::new(),
             next_leave_check: None,
             has_ended: false,
-        }
-    }
-
-    /// The conversation's id.
-    #[must_use]
-    pub fn id(&self) -> ConversationId {
-        self.model.id()
+        };
+        (actor, sender, watched)
     }
 
     /// Runs until the conversation is deleted or has been at rest for long, or the daemon stops. Returns the messages that came

@@ -67,9 +67,8 @@ pub(super) fn find_prompt(
         .take_while(|prompt| *prompt >= start)
         .collect();
     // Prompts of another program may be there too, or instead.
-    let words = PromptWords::from_prompt(&sent.prompt);
     let matches = prompts.into_iter().map(|message| match opened.message(message) {
-        Ok(Some(message)) => words.match_parts(&message.parts),
+        Ok(Some(message)) => match_words(&sent.prompt, &message.parts),
         // A message that cannot be read may be this prompt.
         Ok(None) | Err(_) => Match::Possible,
     });
@@ -94,50 +93,35 @@ enum Match {
     Same,
 }
 
-/// The words of a prompt, for the search in a transcript. Agents break lines differently, add text around the words, and put
-/// the names of files and pictures between them.
-#[derive(Debug)]
-struct PromptWords {
-    texts: Vec<String>,
-    is_command: bool,
-}
-
-impl PromptWords {
-    fn from_prompt(prompt: &PromptContent) -> Self {
-        let mut texts = prompt.texts();
-        texts.retain(|text| !text.trim().is_empty());
-        Self {
-            is_command: texts.first().is_some_and(|text| is_command(text)),
-            texts: texts.iter().map(|text| normalized(text)).collect(),
-        }
+/// How well a message matches a prompt, by its words. Agents break lines differently, add text around the words, and put the
+/// names of files and pictures between them.
+fn match_words(prompt: &PromptContent, parts: &[ContentPart]) -> Match {
+    let mut texts = prompt.texts();
+    texts.retain(|text| !text.trim().is_empty());
+    let is_command = texts.first().is_some_and(|text| is_command(text));
+    let texts: Vec<String> = texts.iter().map(|text| normalized(text)).collect();
+    let parts = parts.iter().filter_map(|part| match part {
+        ContentPart::Text(text) => Some(normalized(text)),
+        _ => None,
+    });
+    let parts: Vec<String> = parts.collect();
+    let whole = parts.concat();
+    // The agent records a command in its own form.
+    if texts.is_empty() || is_command || whole.is_empty() {
+        return Match::Possible;
     }
-
-    fn match_parts(&self, parts: &[ContentPart]) -> Match {
-        let parts: Vec<String> = parts
-            .iter()
-            .filter_map(|part| match part {
-                ContentPart::Text(text) => Some(normalized(text)),
-                _ => None,
-            })
-            .collect();
-        let whole = parts.concat();
-        // The agent records a command in its own form.
-        if self.texts.is_empty() || self.is_command || whole.is_empty() {
-            return Match::Possible;
-        }
-        let mut rest = whole.as_str();
-        for text in &self.texts {
-            let Some(start) = rest.find(text.as_str()) else {
-                return Match::Another;
-            };
-            rest = &rest[start + text.len()..];
-        }
-        let is_long = self.texts.iter().map(|text| text.chars().count()).sum::<usize>() >= SHORT_CHARACTERS;
-        let stands_alone = self.texts.iter().all(|text| parts.contains(text));
-        match is_long || stands_alone {
-            true => Match::Same,
-            false => Match::Possible,
-        }
+    let mut rest = whole.as_str();
+    for text in &texts {
+        let Some(start) = rest.find(text.as_str()) else {
+            return Match::Another;
+        };
+        rest = &rest[start + text.len()..];
+    }
+    let is_long = texts.iter().map(|text| text.chars().count()).sum::<usize>() >= SHORT_CHARACTERS;
+    let stands_alone = texts.iter().all(|text| parts.contains(text));
+    match is_long || stands_alone {
+        true => Match::Same,
+        false => Match::Possible,
     }
 }
 
@@ -194,7 +178,7 @@ mod tests {
             .iter()
             .map(|text| ContentPart::Text((*text).to_owned()))
             .collect();
-        PromptWords::from_prompt(&prompt).match_parts(&parts)
+        match_words(&prompt, &parts)
     }
 
     #[test]

@@ -261,7 +261,7 @@ fn acquire_error(entry: &AgentEntry, error: &AcquireError) -> ConversationError 
     {
         return ConversationError::AuthRequired {
             message: chain_text(error),
-            upstream: upstream::upstream_json(agent),
+            upstream: Some(upstream::upstream_json(agent)),
         };
     }
     let why = chain_text(error);

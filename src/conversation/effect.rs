@@ -289,13 +289,27 @@ impl<R> CallChange<R> {
     /// A change of the record alone. `before` is the record before the change.
     pub fn new(caller: Caller<R>, answer: Answer, before: ConversationRecord) -> Self {
         Self {
+            before: Some(Box::new(before)),
+            ..Self::of(caller, answer)
+        }
+    }
+
+    /// A change with no record to restore.
+    pub fn of(caller: Caller<R>, answer: Answer) -> Self {
+        Self {
             caller,
             answer,
             events: Vec::new(),
-            before: Some(Box::new(before)),
+            before: None,
             ends_operation: false,
             opened_session: None,
         }
+    }
+
+    /// The change with events to send before the answer.
+    #[must_use]
+    pub fn with_events(self, events: Vec<Event>) -> Self {
+        Self { events, ..self }
     }
 }
 

@@ -341,28 +341,18 @@ impl From<JoinError> for ConversationError {
 
 impl From<&StoreError> for StoreFailure {
     fn from(error: &StoreError) -> Self {
-        let text = chain_text(error);
-        let text = match error.full_disk_path() {
-            Some(path) => {
-                let folder = path.parent().unwrap_or(path);
-                format!(
-                    "{text}; free some room on the disk of {} and try again",
-                    folder.display()
-                )
-            }
-            None => text,
-        };
-        let is_passing = error.is_transient();
-        match error.is_read_error() {
-            true => Self {
-                text,
-                is_transient: is_passing,
-                unreadable: None,
-            },
-            false => Self {
-                is_transient: is_passing,
-                ..text.into()
-            },
+        let mut text = chain_text(error);
+        if let Some(path) = error.full_disk_path() {
+            let folder = path.parent().unwrap_or(path).display();
+            text = format!("{text}; free some room on the disk of {folder} and try again");
+        }
+        if !error.is_read_error() {
+            text = unwritten(&text);
+        }
+        Self {
+            text,
+            is_transient: error.is_transient(),
+            unreadable: None,
         }
     }
 }
@@ -371,26 +361,28 @@ impl From<&StoreError> for StoreFailure {
 impl From<String> for StoreFailure {
     fn from(why: String) -> Self {
         Self {
-            text: format!("the change could not be written to disk: {why}"),
+            text: unwritten(&why),
             is_transient: false,
             unreadable: None,
         }
     }
 }
 
+fn unwritten(why: &str) -> String {
+    format!("the change could not be written to disk: {why}")
+}
+
 /// Why a file of a session could not be read or written. The error says which of them.
 impl From<&TranscriptError> for StoreFailure {
     fn from(error: &TranscriptError) -> Self {
-        let (text, is_passing) = (chain_text(error), error.is_passing());
-        let text = match is_passing {
-            true => format!("{text}; try again when that has passed"),
-            false => text,
-        };
-        let unreadable = error.unreadable_path().map(Path::to_owned);
+        let (mut text, is_transient) = (chain_text(error), error.is_passing());
+        if is_transient {
+            text.push_str("; try again when that has passed");
+        }
         Self {
             text,
-            is_transient: is_passing,
-            unreadable,
+            is_transient,
+            unreadable: error.unreadable_path().map(Path::to_owned),
         }
     }
 }
@@ -413,11 +405,8 @@ fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> Strin
 
 /// Names or ids, as a sentence lists them.
 pub(super) fn join_list<T: ToString>(items: &[T]) -> String {
-    items
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    items.join(", ")
 }
 
 fn title_list(candidates: &[Candidate]) -> String {
@@ -431,20 +420,17 @@ fn title_list(candidates: &[Candidate]) -> String {
 /// The attempts as text. Each available way is tried, so the list is empty only if the agent offers no way and there is no
 /// history to send as text.
 fn attempts_text(attempts: &[Attempt]) -> String {
-    match attempts {
-        [] => "nothing was tried, because the agent can neither resume nor load a session and too little of the history \
-               can be read"
+    let why = attempts.last().and_then(|last| last.error.as_ref());
+    match (attempts.len(), why) {
+        (0, _) => "nothing was tried, because the agent can neither resume nor load a session and too little of the history \
+                   can be read"
             .to_owned(),
         // A single reason says everything, for example that a session was archived.
-        [only] => match &only.error {
-            Some(error) => format!("1 attempt failed: {error}"),
-            None => "1 attempt failed".to_owned(),
-        },
+        (1, Some(error)) => format!("1 attempt failed: {error}"),
+        (1, None) => "1 attempt failed".to_owned(),
         // The error's details have the reason of each attempt. The message has that of the last one.
-        [.., last] => match &last.error {
-            Some(error) => format!("{} attempts failed, the last one with: {error}", attempts.len()),
-            None => format!("{} attempts failed", attempts.len()),
-        },
+        (count, Some(error)) => format!("{count} attempts failed, the last one with: {error}"),
+        (count, None) => format!("{count} attempts failed"),
     }
 }
 

@@ -183,7 +183,12 @@ fn record_without_running_turn(mut record: ConversationRecord) -> ConversationRe
     let is_open = |turn: &mut PendingTurn| turn.edit.as_ref().is_some_and(|edit| !edit.accepted);
     record.turn.take_if(is_open);
     let why = "the conversation was exported while the turn ran";
-    let (record, _) = end_unfinished(record, FailureKind::DaemonRestarted, why, PromptArrival::Unknown);
+    end_unfinished(
+        &mut record,
+        FailureKind::DaemonRestarted,
+        why,
+        PromptArrival::Unknown,
+    );
     record
 }
 

@@ -41,7 +41,7 @@ use crate::store::{
     Change, ConversationRecord, LookupError, LostPart, RequestRecord, ResolvedBy, SalvagedRecord,
 };
 
-use super::actor::{Actor, ActorParts, Deliver, MAILBOX_CAPACITY, Message};
+use super::actor::{Actor, Deliver, MAILBOX_CAPACITY, Message};
 use super::answer::{Answer, CallKey, MadeConversation};
 use super::closed_sessions::AllClosedSessions;
 use super::effect::{Call, IncomingCall};
@@ -435,23 +435,19 @@ impl Registry {
             ..self.services.rules.clone()
         };
         let model = Model::new(record, kind, rules);
-        let (mailbox, messages) = mpsc::channel(MAILBOX_CAPACITY);
-        let (published, watched) = watch::channel(Arc::new(model.view()));
-        let actor = Actor::new(ActorParts {
-            services: Arc::clone(&self.services),
+        let (actor, mailbox, published) = Actor::new(
+            Arc::clone(&self.services),
             model,
-            mailbox: messages,
-            published,
-            stop: self.stop.clone(),
-            stop_grace_ms: Arc::clone(&self.stop_grace_ms),
-            deliver: self.deliverer(),
-            closed_sessions: self.closed_sessions.of(id),
-        });
+            self.stop.clone(),
+            Arc::clone(&self.stop_grace_ms),
+            self.deliverer(),
+            self.closed_sessions.of(id),
+        );
         self.lock().insert(
             id,
             Entry {
                 mailbox: mailbox.clone(),
-                published: watched,
+                published,
                 essential_lost,
             },
         );

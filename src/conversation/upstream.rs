@@ -455,7 +455,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                         "the agent {} requires you to sign in: {}",
                         entry.name, failure.message
                     ),
-                    upstream: upstream_json(agent),
+                    upstream: Some(upstream_json(agent)),
                 };
             }
             let action = match error {
@@ -465,7 +465,7 @@ pub fn conversation_error(entry: &AgentEntry, error: &OpenError) -> Conversation
                 OpenError::Call(_) => "answered with an error".to_owned(),
             };
             let message = format!("the agent {} {action}: {}", entry.name, failure.message);
-            let upstream = upstream_json(agent);
+            let upstream = Some(upstream_json(agent));
             if is_session_in_use(error) {
                 return ConversationError::Transient {
                     message: format!(
@@ -560,9 +560,9 @@ pub fn classify(entry: &AgentEntry, error: &AgentError) -> failure::Failure {
 
 /// The agent's error as its own JSON.
 #[must_use]
-pub fn upstream_json(error: &AgentError) -> Option<RawJson> {
+pub fn upstream_json(error: &AgentError) -> RawJson {
     if let Some(raw) = &error.raw {
-        return Some(RawJson::new(raw.clone()));
+        return RawJson::new(raw.clone());
     }
     // Built from its members: `json!` would decode the data and lose digits.
     #[derive(serde::Serialize)]
@@ -572,12 +572,12 @@ pub fn upstream_json(error: &AgentError) -> Option<RawJson> {
         #[serde(skip_serializing_if = "Option::is_none")]
         data: Option<&'a RawValue>,
     }
-    RawJson::from_value(&Members {
+    let members = Members {
         code: error.code,
         message: &error.message,
         data: error.data.as_deref(),
-    })
-    .ok()
+    };
+    RawJson::from_value(&members).unwrap_or_default()
 }
 
 fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> SessionOptions {

@@ -91,7 +91,8 @@ impl WakeupQueue {
     pub async fn run(&self, wake: impl Fn(ConversationId, ContinuationSlot) -> bool) {
         loop {
             let time = now();
-            let Some((at, id)) = self.next() else {
+            let next = lock(&self.due).first().copied();
+            let Some((at, id)) = next else {
                 self.changed.notified().await;
                 continue;
             };
@@ -107,7 +108,7 @@ impl WakeupQueue {
                 return;
             };
             // The continuation may have been cancelled while it waited for a slot.
-            if !self.remove_due(at, id) {
+            if !lock(&self.due).remove(&(at, id)) {
                 continue;
             }
             if !wake(id, ContinuationSlot::new(permit)) {
@@ -115,14 +116,6 @@ impl WakeupQueue {
                 self.retry_later(id, later);
             }
         }
-    }
-
-    fn next(&self) -> Option<(Timestamp, ConversationId)> {
-        lock(&self.due).first().copied()
-    }
-
-    fn remove_due(&self, at: Timestamp, id: ConversationId) -> bool {
-        lock(&self.due).remove(&(at, id))
     }
 }
 

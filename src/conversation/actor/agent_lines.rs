@@ -39,27 +39,45 @@ impl Actor {
             if self.session.is_none() {
                 return;
             }
-            let early = match self.model.must_delay_agent_lines() {
-                true => Some(incoming),
-                false => self.handle_line(incoming, at, &at_text),
-            };
-            if let Some(early) = early {
+            if !self.model.must_delay_agent_lines() {
+                self.note_line(&incoming, at);
+            }
+            // A line that must wait, perhaps for what the state machine made of it, is handled again later.
+            if self.model.must_delay_agent_lines() {
                 if let Some(session) = &mut self.session {
-                    session.early_lines.push(early);
+                    session.early_lines.push(incoming);
                     session.early_lines.extend(lines);
                 }
                 return;
             }
+            self.handle_line(incoming, at, &at_text);
         }
     }
 
-    /// Handles a line. Returns it if it must be handled again later.
-    fn handle_line(&mut self, incoming: Incoming, at: Timestamp, at_text: &str) -> Option<Incoming> {
+    /// Shows the state machine an update, or a request for a client, before the line is passed on. Only the few kinds that the
+    /// conversation stores are decoded.
+    fn note_line(&mut self, incoming: &Incoming, at: Timestamp) {
         match incoming {
             Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
-                if !self.handle_update(&line, at, at_text) {
-                    return Some(Incoming::Notification { method: name, line });
-                }
+                let Some(update) = line.update() else { return };
+                let kind = line.update_kind().unwrap_or_default();
+                let is_of_subagent = self.params_of_subagent(line).is_some();
+                self.note(at, |model| match is_of_subagent {
+                    true => model.apply_subagent_update(&kind),
+                    false => model.apply_update(&kind, update, line.text()),
+                });
+            }
+            Incoming::Request { method: name, .. } if question_kind(name).is_none() => {
+                self.note(at, Model::note_client_request);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_line(&mut self, incoming: Incoming, at: Timestamp, at_text: &str) {
+        match incoming {
+            Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
+                self.handle_update(&line, at_text);
             }
             Incoming::Notification { method: name, line } => {
                 self.handle_notification(name.as_str(), &line, at);
@@ -68,21 +86,7 @@ impl Actor {
                 id,
                 method: name,
                 line,
-            } => {
-                let kind = match RequestKind::of(name.as_str()) {
-                    RequestKind::Permission => Some(InterruptKind::Permission),
-                    RequestKind::Elicitation => Some(InterruptKind::Elicitation),
-                    RequestKind::ClientResource | RequestKind::Extension => None,
-                };
-                if kind.is_none() && !self.handle_client_request(at) {
-                    return Some(Incoming::Request {
-                        id,
-                        method: name,
-                        line,
-                    });
-                }
-                self.handle_request(id, name, kind, &line, at);
-            }
+            } => self.handle_request(id, name, &line, at),
             Incoming::Response { request, outcome, .. } => self.handle_response(request, outcome, at),
             Incoming::Overflow { dropped } => {
                 tracing::warn!(conversation = %self.model.id(), dropped, "updates of the agent were dropped: they arrived faster than they were processed, or were too long or too deeply nested");
@@ -90,7 +94,6 @@ impl Actor {
             }
             Incoming::Died(death) => self.handle_death(&death, at),
         }
-        None
     }
 
     /// Handles the answer to a prompt, or to a client's request that was passed on.
@@ -178,29 +181,20 @@ impl Actor {
         let is_bystander = reason.is_some();
         let status = reason.unwrap_or(status);
         self.apply_at(at, |model| {
-            model.agent_died(&status, &death.stderr_tail, is_bystander)
+            model.agent_died(&status, &death.stderr_tail, is_bystander);
         });
         self.dead_agent = None;
     }
 
-    /// Sends an update to the subscribers, byte for byte. Nothing is awaited between the line and its fan-out, and only the few
-    /// kinds that the conversation stores are decoded. Returns whether it was sent: if not, call this again later.
-    fn handle_update(&mut self, line: &Line, at: Timestamp, at_text: &str) -> bool {
-        let Some(update) = line.update() else { return true };
+    /// Sends an update to the subscribers, byte for byte. Nothing is awaited between the line and its fan-out.
+    fn handle_update(&mut self, line: &Line, at_text: &str) {
+        let Some(update) = line.update() else { return };
         let kind = line.update_kind().unwrap_or_default();
-        let subagent = self.params_of_subagent(line);
-        self.note(at, |model| match subagent {
-            Some(_) => model.apply_subagent_update(&kind),
-            None => model.apply_update(&kind, update, line.text()),
-        });
-        if self.model.must_delay_agent_lines() {
-            return false;
-        }
         let turn = self.model.turn_of_updates();
-        if let Some(params) = subagent {
+        if let Some(params) = self.params_of_subagent(line) {
             self.stream
                 .emit_update_of_subagent(turn.is_some(), params, at_text);
-            return true;
+            return;
         }
         // An announcement of a subagent's session is sent with its parameters, which name that session.
         let announces = subagent::announced_session(&kind, update).and(line.params());
@@ -217,7 +211,6 @@ impl Actor {
             let conversation = self.model.view();
             self.stream.emit(&Event::Updated { conversation }, at_text);
         }
-        true
     }
 
     /// The parameters of a line, if it is about the session of a subagent.
@@ -271,21 +264,8 @@ impl Actor {
         }
     }
 
-    /// Notes a request for a client to answer. Returns whether it may be passed on: if not, call this again later.
-    fn handle_client_request(&mut self, at: Timestamp) -> bool {
-        self.note(at, Model::note_client_request);
-        !self.model.must_delay_agent_lines()
-    }
-
-    /// Handles a request of the agent: a question of this kind to the user or, without a kind, a request for a client.
-    fn handle_request(
-        &mut self,
-        id: RawId,
-        name: MethodName,
-        kind: Option<InterruptKind>,
-        line: &Line,
-        at: Timestamp,
-    ) {
+    /// Handles a request of the agent: a question to the user, or a request for a client.
+    fn handle_request(&mut self, id: RawId, name: MethodName, line: &Line, at: Timestamp) {
         let Some(params) = line
             .params()
             .and_then(|params| RawJson::from_text(params.to_owned()).ok())
@@ -293,7 +273,7 @@ impl Actor {
             self.respond_error(&id, -32602, "the request has no parameters");
             return;
         };
-        let Some(kind) = kind else {
+        let Some(kind) = question_kind(&name) else {
             let Some(session) = &self.session else { return };
             let connection = session.lease.connection().clone();
             let request = ClientRequest::new(id, name, params, connection);
@@ -320,8 +300,6 @@ impl Actor {
             Err(CallError::Agent(error)) => Err(upstream_json(&error)),
             Err(error) => Err(upstream_json(&AgentError::new(-32603, error.to_string()))),
         };
-        let unreadable = || RawJson::from(serde_json::json!({"code": -32603, "message": "unreadable error"}));
-        let answer = answer.map_err(|raw| raw.unwrap_or_else(unreadable));
         self.apply_at(at, |model| model.prompt_answered(answer));
     }
 
@@ -416,5 +394,14 @@ impl Actor {
         children
             .iter()
             .any(|child| !crate::agent::sweep::descendants(*child).is_empty())
+    }
+}
+
+/// What kind of question to the user a request of the agent is. `None`: it is a request for a client.
+fn question_kind(name: &MethodName) -> Option<InterruptKind> {
+    match RequestKind::of(name.as_str()) {
+        RequestKind::Permission => Some(InterruptKind::Permission),
+        RequestKind::Elicitation => Some(InterruptKind::Elicitation),
+        RequestKind::ClientResource | RequestKind::Extension => None,
     }
 }

@@ -40,17 +40,12 @@ use crate::conversation::services::{Services, SessionRef, chain_text, now};
 use crate::conversation::undo_target;
 use crate::conversation::upstream::{OpenError, SettingRequests, conversation_error};
 use crate::conversation::writer::PendingWrite;
-use crate::store::{Change, CutShortPrompt};
+use crate::store::CutShortPrompt;
 
 use super::{Actor, Job, Message, Reply, WriteEnd};
 
-/// Why a transcript must be checked again.
-pub(super) enum TranscriptRecheck {
-    /// A turn on it has ended.
-    TurnEnded(UpstreamId),
-    /// Its session is no longer the head.
-    HeadLeft(UpstreamId),
-}
+/// A transcript to check again, and whether a turn on it has ended. Otherwise its session is no longer the head.
+type TranscriptRecheck = (UpstreamId, bool);
 
 impl Actor {
     pub(super) fn execute(&mut self, effect: Effect<Reply>, at: Timestamp) {
@@ -152,12 +147,10 @@ impl Actor {
                     branching.is_turn_running = busy;
                     branching.at = fork.at;
                     branching.cwd = fork.cwd.unwrap_or(branching.cwd);
-                    branching.branch().await
-                };
-                let branch = branch.map_ok(move |(branched, made)| {
+                    let (branched, made) = branching.branch().await?;
                     drop(guard);
-                    (WorkResult::Branched(branched), made)
-                });
+                    Ok((WorkResult::Branched(branched), made))
+                };
                 self.job = Some(Job::new(job, branch));
             }
             Work::Edit { at, min_fidelity } => {
@@ -167,12 +160,10 @@ impl Actor {
                 let edit = async move {
                     let mut branching = branching?;
                     branching.at = Some(at.clone());
-                    branching.edit(at).await
-                };
-                let edit = edit.map_ok(move |(edited, session)| {
+                    let (edited, session) = branching.edit(at).await?;
                     drop(guard);
-                    (WorkResult::Edited(Box::new(edited)), session.into())
-                });
+                    Ok((WorkResult::Edited(Box::new(edited)), session.into()))
+                };
                 self.job = Some(Job::new(job, edit));
             }
             Work::FindUndoTarget { session, progress } => self.find_undo_target(job, session, progress),
@@ -265,13 +256,11 @@ impl Actor {
             let Effect::Emit(event) = effect else { return None };
             let mut newest = self.model.record.chain.links().iter().rev();
             match event {
-                Event::TurnEnded { .. } => {
-                    Some(TranscriptRecheck::TurnEnded(newest.next()?.upstream_id.clone()))
-                }
+                Event::TurnEnded { .. } => Some((newest.next()?.upstream_id.clone(), true)),
                 // A fork into another conversation does not change the head of this one.
                 Event::Forked { conversation_id, .. } if *conversation_id != self.model.id() => None,
                 Event::Rolled { .. } | Event::Forked { .. } | Event::Edited { .. } | Event::Undone { .. } => {
-                    Some(TranscriptRecheck::HeadLeft(newest.nth(1)?.upstream_id.clone()))
+                    Some((newest.nth(1)?.upstream_id.clone(), false))
                 }
                 _ => None,
             }
@@ -281,14 +270,12 @@ impl Actor {
 
     /// Requests the checks. Call it only after the conversation is seen to be at rest: earlier checks would be put off.
     pub(super) fn recheck_transcripts(&self, transcripts: Vec<TranscriptRecheck>) {
-        for transcript in transcripts {
-            match transcript {
-                TranscriptRecheck::TurnEnded(id) => {
-                    self.services.rechecks.request(&id, Some(self.model.id()));
-                    self.request_backup(BackupMode::Linked);
-                    self.copy_borrowed_files();
-                }
-                TranscriptRecheck::HeadLeft(id) => self.services.rechecks.request(&id, None),
+        for (id, has_ended_turn) in transcripts {
+            let conversation = has_ended_turn.then(|| self.model.id());
+            self.services.rechecks.request(&id, conversation);
+            if has_ended_turn {
+                self.back_up_head();
+                self.copy_borrowed_files();
             }
         }
     }
@@ -313,9 +300,11 @@ impl Actor {
     }
 
     /// Requests a backup of the head, if the agent has ever written it.
-    fn request_backup(&self, mode: BackupMode) {
+    fn back_up_head(&self) {
         if let Some(head) = self.model.record.chain.head().filter(|head| head.written) {
-            self.services.backups.request(SessionRef::from(head), mode);
+            self.services
+                .backups
+                .request(SessionRef::from(head), BackupMode::Linked);
         }
     }
 
@@ -343,9 +332,14 @@ impl Actor {
         });
         let restored = restored.zip(self.services.catalog.get(&record.agent).cloned());
         let services = Arc::clone(&self.services);
-        let commit = self.commit(change);
+        let id = self.model.id();
+        // Passed on at once, so that changes keep their order.
+        let commit = self.services.store.commit(change);
         self.writes.push_back(Box::pin(async move {
-            let result = commit.await;
+            let result = commit.await.map(drop).map_err(|error| {
+                tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
+                StoreFailure::from(&error)
+            });
             if let (Ok(()), Some((upstream_id, entry))) = (&result, restored) {
                 // Before the session is announced: until the loss is marked as reported, forks of it are refused. A kill in
                 // between loses no report: the lineage has it, as for every resume whose answer a kill cut off.
@@ -359,18 +353,6 @@ impl Actor {
             }
             WriteEnd::Written(result)
         }));
-    }
-
-    /// Passes a change to the store immediately, so that changes keep their order.
-    fn commit(&self, change: Change) -> impl Future<Output = Result<(), StoreFailure>> + Send + use<> {
-        let id = self.model.id();
-        let commit = self.services.store.commit(change);
-        async move {
-            commit.await.map(|_| ()).map_err(|error| {
-                tracing::error!(conversation = %id, error = chain_text(&error), "a change could not be made durable");
-                StoreFailure::from(&error)
-            })
-        }
     }
 
     /// Finds the target of an undo.

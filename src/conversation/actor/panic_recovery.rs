@@ -37,8 +37,7 @@ pub(super) async fn panic_message(work: impl Future<Output = ()>) -> Option<Stri
 impl Actor {
     /// Restarts after a panic with this message. How far the work had come is unknown, so only what is on disk counts.
     pub(super) async fn restart_after_panic(&mut self, why: &str) {
-        let id = self.id();
-        tracing::error!(conversation = %id, why, "the task of a conversation failed");
+        tracing::error!(conversation = %self.model.id(), why, "the task of a conversation failed");
         // The effects of a step that panicked are dropped.
         drop(self.model.take_effects());
         self.end_jobs().await;

@@ -45,12 +45,12 @@ impl Registry {
             if !lost_parts::can_continue(&salvaged) {
                 continue;
             }
-            let SalvagedRecord { record, lost } = salvaged;
+            let SalvagedRecord { mut record, lost } = salvaged;
             let is_ended =
                 record.turn.is_none() && record.interrupts.iter().all(|interrupt| interrupt.orphaned);
-            let (mut record, ended) = match is_ended {
-                true => (record, EndedUnfinished::default()),
-                false => self.end_by_transcript(record).await,
+            let ended = match is_ended {
+                true => EndedUnfinished::default(),
+                false => self.end_by_transcript(&mut record).await,
             };
             let is_given_up = has_lost && drop_due_continuation(&mut record, now());
             wake_when_due(&self.services, &record);
@@ -116,7 +116,7 @@ fn wake_when_due(services: &Services, record: &ConversationRecord) {
 
 impl Registry {
     /// Ends a turn that an earlier daemon cut short, according to the agent's transcript.
-    async fn end_by_transcript(&self, record: ConversationRecord) -> (ConversationRecord, EndedUnfinished) {
+    async fn end_by_transcript(&self, record: &mut ConversationRecord) -> EndedUnfinished {
         let arrived = match &record.turn {
             Some(turn) => {
                 let (snapshot, sent) = (record.clone(), CutShortPrompt::from(turn));

@@ -5,6 +5,7 @@ use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::agent::members::Members;
 use crate::agent::subagent;
 use crate::conversation::naming::shortened_title;
 use crate::conversation::reported_settings::{
@@ -192,7 +193,6 @@ fn raw_json(text: &str) -> Option<RawJson> {
 }
 
 fn json_member(text: &str, name: &str) -> Option<RawJson> {
-    let value: std::collections::HashMap<String, &serde_json::value::RawValue> =
-        serde_json::from_str(text).ok()?;
-    value.get(name).map(|raw| RawJson::new((*raw).to_owned()))
+    let mut members: Members = serde_json::from_str(text).ok()?;
+    members.shift_remove(name)
 }

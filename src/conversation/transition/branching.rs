@@ -78,14 +78,7 @@ impl<R> Model<R> {
             fidelity: Fidelity::Full,
             via: Some(BranchedVia::Fresh),
         }));
-        let change = CallChange {
-            caller,
-            answer,
-            events: Vec::new(),
-            before: None,
-            ends_operation: true,
-            opened_session: None,
-        };
+        let change = CallChange::of(caller, answer);
         self.write_new_conversation(fork, record, Ledger::default(), change);
     }
 
@@ -209,12 +202,10 @@ fn branch_change<R>(
         conversation_id: id,
     });
     CallChange {
-        caller,
-        answer: Answer::Forked(Box::new(answer)),
         events: forked.into_iter().collect(),
         before,
-        ends_operation: true,
         opened_session: branched.opened_session,
+        ..CallChange::of(caller, Answer::Forked(Box::new(answer)))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::conversation::prompt_request::{DroppedPrompt, PromptRequest};
 use crate::conversation::reported_settings::{
     SettingChange, merge_settings, note_accepted, setting_accepted, setting_changes,
 };
-use crate::conversation::state::{Model, OperationKind, Turn, TurnPhase};
+use crate::conversation::state::{Model, OperationKind, OrphanAnswer, Turn, TurnPhase};
 use crate::store::RequestRecord;
 
 impl<R> Model<R> {
@@ -195,20 +195,10 @@ impl<R> Model<R> {
     }
 
     pub(super) fn cancelled_before_start(&self, turn_id: TurnId) -> TurnResult {
-        TurnResult {
-            turn_id,
-            stop_reason: StopReason::Cancelled,
-            failure: None,
-            // The climb may have opened a session meanwhile whose link is not on disk yet.
-            upstream_id: match self.writer.on_disk.chain.head() {
-                Some(head) => head.upstream_id.clone(),
-                None => "".into(),
-            },
-            resumed: None,
-            usage: None,
-            other: None,
-            continuation: None,
-        }
+        // The climb may have opened a session meanwhile whose link is not on disk yet.
+        let head = self.writer.on_disk.chain.head();
+        let upstream_id = head.map_or_else(|| "".into(), |head| head.upstream_id.clone());
+        TurnResult::new(turn_id, StopReason::Cancelled, upstream_id)
     }
 
     pub(super) fn cancel_running(&mut self, params: Option<RawJson>, caller: Caller<R>) {
@@ -242,11 +232,9 @@ impl<R> Model<R> {
             self.end_turn(StopReason::Cancelled, None, None);
             return;
         }
-        self.abandon_edit();
-        let Some(turn) = self.turn.take() else { return };
-        if turn.edit.is_some() {
-            self.refuse_prompts_after_edit();
-        }
+        let Some(turn) = self.take_unsent_turn() else {
+            return;
+        };
         let before = self.record.clone();
         if turn.request.is_continuation {
             self.end_continuation();
@@ -254,23 +242,45 @@ impl<R> Model<R> {
         }
         let mut result = self.cancelled_before_start(turn.request.turn_id.clone());
         result.resumed = turn.resumed;
-        // The question stays open: no agent got the answer.
-        let error = || ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
-        let refused = turn.orphan_answer.map(|answer| DroppedPrompt {
-            caller: answer.caller,
-            result: Err(error()),
-        });
         let (recorded, cancels) = match turn.request.is_continuation {
             true => (turn.cancel_callers, Vec::new()),
             false => (Vec::new(), turn.cancel_callers),
         };
         let result = Ok(self.turn_answer(turn.edit.as_ref(), result));
-        self.drop_unsent(turn.request, result, refused, cancels);
-        self.end_continuation_of_empty_queue();
+        let refusal = ConversationError::Busy("the answer was cancelled before it was sent".to_owned());
+        self.drop_unsent_turn(turn.request, result, turn.orphan_answer, refusal, cancels);
         for caller in recorded {
             // After a reported cancellation, a restart must not send the prompt.
             self.answer_change(caller, Answer::Cancelled(true), before.clone());
         }
+    }
+
+    /// Takes a turn that was not announced and whose prompt no agent has.
+    pub(super) fn take_unsent_turn(&mut self) -> Option<Turn<R>> {
+        self.abandon_edit();
+        let turn = self.turn.take()?;
+        if turn.edit.is_some() {
+            self.refuse_prompts_after_edit();
+        }
+        Some(turn)
+    }
+
+    /// Answers the callers of such a turn. The question that it answers stays open, for the reason `refusal`: no agent got the
+    /// answer.
+    pub(super) fn drop_unsent_turn(
+        &mut self,
+        request: PromptRequest<R>,
+        result: Result<Answer, ConversationError>,
+        orphan_answer: Option<OrphanAnswer<R>>,
+        refusal: ConversationError,
+        cancels: Vec<Caller<R>>,
+    ) {
+        let refused = orphan_answer.map(|answer| DroppedPrompt {
+            caller: answer.caller,
+            result: Err(refusal),
+        });
+        self.drop_unsent(request, result, refused, cancels);
+        self.end_continuation_of_empty_queue();
         self.arm_idle();
     }
 

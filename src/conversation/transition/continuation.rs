@@ -96,10 +96,10 @@ impl<R> Model<R> {
             });
         }
         if self.turn.is_some() || !(self.queue.is_empty() || self.waits_for_interrupted_turn()) {
-            return Err(ConversationError::Busy(
-                "a turn is running; wait for its end or cancel it".to_owned(),
-            ));
+            let why = "a turn is running; wait for its end or cancel it";
+            return Err(ConversationError::Busy(why.to_owned()));
         }
+        let conflict = |why: &str| Err(ConversationError::Conflict(why.to_owned()));
         let at = match at {
             Some(ContinueAt::Time(at)) => at.max(self.now),
             Some(ContinueAt::Now) => self.now,
@@ -108,23 +108,18 @@ impl<R> Model<R> {
                     .resets_at
                     .map_or_else(|| next_attempt_at(None, 0, self.now), |at| at.max(self.now)),
                 None => {
-                    return Err(ConversationError::Conflict(
-                        "the conversation has not reached a limit, so there is no reset; give a time"
-                            .to_owned(),
-                    ));
+                    return conflict(
+                        "the conversation has not reached a limit, so there is no reset; give a time",
+                    );
                 }
             },
             None => {
-                return Err(ConversationError::invalid(
-                    "at",
-                    "at is missing: \"reset\", or a time",
-                ));
+                let why = "at is missing: \"reset\", or a time";
+                return Err(ConversationError::invalid("at", why));
             }
         };
         if at <= self.now && !self.record.interrupts.is_empty() {
-            return Err(ConversationError::Conflict(
-                "a question of the agent is open; answer it first, or give a later time".to_owned(),
-            ));
+            return conflict("a question of the agent is open; answer it first, or give a later time");
         }
         let scheduled = self.record.continuation.as_ref();
         let new = PendingContinuation {
@@ -136,9 +131,7 @@ impl<R> Model<R> {
             text: text.or_else(|| scheduled?.text.clone()),
         };
         if self.record.cut.is_none() && new.text.is_none() && !new.line {
-            return Err(ConversationError::Conflict(
-                "no turn was interrupted; pass a prompt as text".to_owned(),
-            ));
+            return conflict("no turn was interrupted; pass a prompt as text");
         }
         Ok(new)
     }

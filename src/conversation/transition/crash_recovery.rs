@@ -6,7 +6,7 @@ use bridge_protocol::link::LineageEntry;
 use bridge_protocol::turn::{Failure, FailureKind, StopReason, TurnResult};
 use jiff::SignedDuration;
 
-use super::editing::{append_edit_branch, drop_replaced_turns, edit_answer, log_abandoned_edit};
+use super::editing::{append_edit_branch, drop_replaced_turns, log_abandoned_edit, turn_answer};
 use crate::conversation::answer::Answer;
 use crate::conversation::effect::{
     CallChange, Effect, Ledger, Milestone, PromptArrival, SettledQuestion, WritePart,
@@ -99,9 +99,8 @@ impl<R> Model<R> {
     fn end_failed_turn(&mut self, why: &str, result: &mut Option<TurnResult>) -> Ledger {
         let pending = self.record.turn.clone();
         let was_automatic = pending.as_ref().is_some_and(|turn| turn.continues);
-        let record = self.record.clone();
-        let (record, ended) = end_unfinished(record, FailureKind::Unknown, why, PromptArrival::Unknown);
-        self.record = record;
+        let record = &mut self.record;
+        let ended = end_unfinished(record, FailureKind::Unknown, why, PromptArrival::Unknown);
         self.record.resting = RestingState::Failed;
         self.record.failure = Some(why.to_owned());
         if was_automatic {
@@ -154,23 +153,17 @@ pub(in crate::conversation) struct EndedTurn {
 impl EndedTurn {
     /// The answer for the caller of the turn.
     pub(in crate::conversation) fn answer(&self, record: &ConversationRecord) -> Answer {
-        let result = self.result.clone();
-        match &self.edit {
-            Some(edit) => {
-                let edit = Some(edit).filter(|edit| edit.accepted);
-                Answer::Edited(Box::new(edit_answer(record, edit, result)))
-            }
-            None => Answer::Turn(Box::new(result)),
-        }
+        let edit = self.edit.as_ref().map(|edit| edit.accepted.then_some(edit));
+        turn_answer(record, edit, self.result.clone())
     }
 }
 
 /// Ends, in a record, the turn that an earlier daemon left unfinished. `arrived`: what the transcript shows about its prompt.
 /// The idempotency key of a call whose prompt reached no agent is not recorded as used: a repeated call is carried out.
 pub(in crate::conversation) fn end_turn_of_previous_run(
-    record: ConversationRecord,
+    record: &mut ConversationRecord,
     arrived: PromptArrival,
-) -> (ConversationRecord, EndedUnfinished) {
+) -> EndedUnfinished {
     let Some(turn) = record.turn.clone() else {
         return end_unfinished(record, FailureKind::DaemonRestarted, "", arrived);
     };
@@ -187,9 +180,9 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
         // An answered turn did end, so this failure is removed below.
         PromptArrival::Answered | PromptArrival::Unknown => "the daemon ended while the turn ran",
     };
-    let (mut record, mut ended) = end_unfinished(record, FailureKind::DaemonRestarted, why, arrived);
+    let mut ended = end_unfinished(record, FailureKind::DaemonRestarted, why, arrived);
     if ended.is_undone_edit {
-        return (record, ended);
+        return ended;
     }
     match arrived {
         PromptArrival::Present => {
@@ -235,33 +228,33 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
             of_turn.result.failure = None;
         }
     }
-    (record, ended)
+    ended
 }
 
 /// Ends, in a record, the turn that the last task or daemon left unfinished, and keeps its questions as orphans. An edit stays
 /// if its prompt was accepted or is in the transcript.
 pub(in crate::conversation) fn end_unfinished(
-    mut record: ConversationRecord,
+    record: &mut ConversationRecord,
     kind: FailureKind,
     why: &str,
     arrived: PromptArrival,
-) -> (ConversationRecord, EndedUnfinished) {
+) -> EndedUnfinished {
     for interrupt in &mut record.interrupts {
         interrupt.orphaned = true;
     }
     let mut ended = EndedUnfinished::default();
     let Some(turn) = record.turn.take() else {
-        return (record, ended);
+        return ended;
     };
     if let Some(edit) = turn.edit.as_ref().filter(|edit| !edit.accepted) {
         if matches!(arrived, PromptArrival::Present | PromptArrival::Answered) {
             record.save_unfinished_head();
-            ended.lineage = append_edit_branch(&mut record, edit);
-            drop_replaced_turns(&mut record, turn.accepted_at);
+            ended.lineage = append_edit_branch(record, edit);
+            drop_replaced_turns(record, turn.accepted_at);
         } else {
             ended
                 .lineage
-                .extend(log_abandoned_edit(&mut record, edit, edit.link.at));
+                .extend(log_abandoned_edit(record, edit, edit.link.at));
             ended.is_undone_edit = true;
             record.revision += 1;
             if arrived != PromptArrival::Absent {
@@ -272,7 +265,7 @@ pub(in crate::conversation) fn end_unfinished(
                     result: failed_turn(turn, kind, why, false),
                 });
             }
-            return (record, ended);
+            return ended;
         }
     }
     record.resting = RestingState::Interrupted;
@@ -296,25 +289,21 @@ pub(in crate::conversation) fn end_unfinished(
         edit: stands,
         result: failed_turn(turn, kind, why, true),
     });
-    (record, ended)
+    ended
 }
 
 /// The end of a turn that was cut short.
 fn failed_turn(turn: PendingTurn, kind: FailureKind, why: &str, retryable: bool) -> TurnResult {
+    let failure = Failure {
+        kind,
+        message: why.to_owned(),
+        resets_at: None,
+        retryable,
+        upstream: None,
+    };
+    let upstream_id = turn.upstream_id.unwrap_or_else(|| "".into());
     TurnResult {
-        turn_id: turn.turn_id,
-        stop_reason: StopReason::Failed,
-        failure: Some(Failure {
-            kind,
-            message: why.to_owned(),
-            resets_at: None,
-            retryable,
-            upstream: None,
-        }),
-        upstream_id: turn.upstream_id.unwrap_or_else(|| "".into()),
-        resumed: None,
-        usage: None,
-        other: None,
-        continuation: None,
+        failure: Some(failure),
+        ..TurnResult::new(turn.turn_id, StopReason::Failed, upstream_id)
     }
 }

@@ -185,10 +185,7 @@ impl<R> Model<R> {
 
     /// The answer about a turn for its caller.
     pub(super) fn turn_answer(&self, edit: Option<&TurnEdit>, result: TurnResult) -> Answer {
-        match edit {
-            Some(edit) => Answer::Edited(Box::new(edit_answer(&self.record, edit.accepted(), result))),
-            None => Answer::Turn(Box::new(result)),
-        }
+        turn_answer(&self.record, edit.map(TurnEdit::accepted), result)
     }
 
     /// Undoes the last change made in place, after the lineage was read to find it.
@@ -295,10 +292,7 @@ impl<R> Model<R> {
             undone: left_by,
         }));
         let ledger = Ledger::with_links(appended.entries, Vec::new());
-        let change = CallChange {
-            events,
-            ..CallChange::new(caller, answer, before)
-        };
+        let change = CallChange::new(caller, answer, before).with_events(events);
         self.write_result(kind, ledger, change);
     }
 }
@@ -337,22 +331,25 @@ pub(super) fn log_abandoned_edit(
     record.chain.log_abandoned_branch(link, branch.fidelity, now)
 }
 
-/// The answer to an edit. `branch` is `None` if there is no accepted branch.
-pub(super) fn edit_answer(
+/// The answer about a turn for its caller. `edit`: for the turn of an edit, its branch if the prompt was accepted there.
+pub(super) fn turn_answer(
     record: &ConversationRecord,
-    branch: Option<&PendingEdit>,
+    edit: Option<Option<&PendingEdit>>,
     turn: TurnResult,
-) -> EditAnswer {
+) -> Answer {
+    let Some(branch) = edit else {
+        return Answer::Turn(Box::new(turn));
+    };
     let link = branch.map(|branch| {
         let mut links = record.chain.links().iter();
         let now = links.find(|link| link.upstream_id == branch.link.upstream_id);
         now.unwrap_or(&branch.link).clone()
     });
-    EditAnswer {
+    Answer::Edited(Box::new(EditAnswer {
         turn,
         link,
         fidelity: branch.map_or(Fidelity::None, |branch| branch.fidelity),
         dropped: branch.map_or(0, |branch| branch.dropped),
         via: branch.map(|branch| branch.via),
-    }
+    }))
 }

@@ -206,11 +206,9 @@ impl<R> Model<R> {
         }
         self.settle_question(&id, &by);
         self.bump_revision();
-        let change = CallChange {
-            events: vec![resolved_event(id, &by, outcome)],
-            ..CallChange::new(caller, Answer::Responded(None), before)
-        };
-        self.write_change(Ledger::default(), change);
+        let resolved = resolved_event(id, &by, outcome);
+        let change = CallChange::new(caller, Answer::Responded(None), before);
+        self.write_change(Ledger::default(), change.with_events(vec![resolved]));
     }
 
     /// Treats the turn whose last question was refused as cancelled by the user.

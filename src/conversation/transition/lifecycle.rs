@@ -218,15 +218,11 @@ impl<R> Model<R> {
             OperationKind::Reset => {
                 let before = self.record.clone();
                 self.record.save_unfinished_head();
-                let mut ledger = self.clear_chain(ClearReason::Reset);
+                let ledger = self.clear_chain(ClearReason::Reset);
                 self.record.resting = RestingState::Idle;
                 self.record.limit = None;
                 self.record.usage = None;
                 self.record.failure = None;
-                self.record.cut = None;
-                self.record.continuation = None;
-                ledger.requests.extend(self.remove_held_prompts());
-                self.due_turn = None;
                 let mut events = self.drop_questions("reset");
                 events.push(Event::Reset {});
                 self.session_info = SessionInfo::default();
@@ -241,10 +237,7 @@ impl<R> Model<R> {
                 };
                 self.bump_revision();
                 let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
-                let change = CallChange {
-                    events,
-                    ..CallChange::new(caller, answer, before)
-                };
+                let change = CallChange::new(caller, answer, before).with_events(events);
                 self.write_result(OperationKind::Reset, ledger, change);
             }
             OperationKind::Delete { transcripts } => {
@@ -253,12 +246,9 @@ impl<R> Model<R> {
                 self.record.deleted_at = Some(self.now);
                 self.record.begun_deletion = None;
                 self.record.interrupts.clear();
-                self.record.cut = None;
-                self.record.continuation = None;
                 self.record.unfinished_heads.clear();
                 // Settings may contain keys, and are no longer needed to open a session.
                 self.record.settings = Settings::default();
-                ledger.requests.extend(self.remove_held_prompts());
                 if transcripts {
                     // With the transcripts kept, the title would help to adopt them again.
                     self.record.title.clear();
@@ -266,20 +256,16 @@ impl<R> Model<R> {
                     self.record.reported = ReportedSettings::default();
                     ledger.erases_content = true;
                 }
-                self.due_turn = None;
                 self.bump_revision();
-                let change = CallChange {
-                    events: vec![Event::Deleted {}],
-                    ..CallChange::new(caller, Answer::Deleted(transcripts_left), before)
-                };
-                self.write_change(ledger, change);
+                let change = CallChange::new(caller, Answer::Deleted(transcripts_left), before);
+                self.write_change(ledger, change.with_events(vec![Event::Deleted {}]));
             }
             // The other operations have work, which was begun above.
             _ => {}
         }
     }
 
-    /// Empties the chain at the user's request. The lineage continues.
+    /// Empties the chain at the user's request, and drops what was interrupted or held. The lineage continues.
     fn clear_chain(&mut self, reason: ClearReason) -> Ledger {
         let mut cleared = self.record.chain.clear(reason, self.now);
         for entry in &mut cleared.entries {
@@ -289,8 +275,12 @@ impl<R> Model<R> {
                 entry.cwd.clone_from(&self.record.cwd);
             }
         }
+        self.record.cut = None;
+        self.record.continuation = None;
+        self.due_turn = None;
         Ledger {
             lineage: cleared.entries,
+            requests: self.remove_held_prompts(),
             ..Ledger::default()
         }
     }

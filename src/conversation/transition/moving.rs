@@ -89,10 +89,7 @@ impl<R> Model<R> {
             let link = undone.link.clone();
             events.push(Event::Undone { link, dropped: 0 });
         }
-        let change = CallChange {
-            events,
-            ..CallChange::new(caller, answer, before)
-        };
+        let change = CallChange::new(caller, answer, before).with_events(events);
         let ledger = Ledger {
             lineage: moved.entries,
             ..Ledger::default()

@@ -8,7 +8,6 @@ use crate::chain::NewLink;
 use crate::conversation::answer::{Answer, Caller};
 use crate::conversation::effect::{Deadline, Disposition, Effect, Ledger, Milestone, OpenedSession, Work};
 use crate::conversation::error::{ConversationError, StoreFailure};
-use crate::conversation::prompt_request::DroppedPrompt;
 use crate::conversation::reported_settings::record_opened;
 use crate::conversation::state::{LiveSession, Model, OperationKind, Stage, Turn, TurnPhase};
 use crate::store::{Anchor, ConversationRecord, RestingState};
@@ -317,26 +316,17 @@ impl<R> Model<R> {
             self.end_turn(StopReason::Failed, Some(failure), None);
             return;
         }
-        self.abandon_edit();
-        let Some(turn) = self.turn.take() else { return };
-        if turn.edit.is_some() {
-            self.refuse_prompts_after_edit();
-        }
+        let Some(turn) = self.take_unsent_turn() else {
+            return;
+        };
         self.hold_released_prompts();
         if turn.request.is_continuation || turn.request.is_first_of_release {
             self.continuation_unsent(error);
         } else if turn.request.is_held {
             self.released_prompt_unsent(error);
         }
-        // The question stays open.
-        let refused = turn.orphan_answer.map(|answer| DroppedPrompt {
-            caller: answer.caller,
-            result: Err(error.clone()),
-        });
-        let (request, cancels) = (turn.request, turn.cancel_callers);
-        self.drop_unsent(request, Err(error.clone()), refused, cancels);
-        self.end_continuation_of_empty_queue();
-        self.arm_idle();
+        let (result, cancels) = (Err(error.clone()), turn.cancel_callers);
+        self.drop_unsent_turn(turn.request, result, turn.orphan_answer, error.clone(), cancels);
     }
 
     /// Drops the open session. What it still sends is ignored, and its questions end, unless they are kept for the next agent.

@@ -174,7 +174,7 @@ impl World {
             model.work_done(
                 job,
                 Err(ConversationError::StoreFailed("disk full".to_owned().into())),
-            )
+            );
         });
     }
 
@@ -326,12 +326,12 @@ impl World {
     }
 
     /// The end of the transcript is found, before the prompt of a turn.
-    pub(super) fn finds_end(&mut self, turn_id: TurnId) {
+    pub(super) fn finds_end(&mut self, turn_id: &TurnId) {
         let now = self.tick();
         let (anchor, earlier) = (Ok(self.anchor.clone()), self.earlier);
         let effects = self
             .model
-            .apply(now, |model| model.anchor_read(&turn_id, anchor, earlier));
+            .apply(now, |model| model.anchor_read(turn_id, anchor, earlier));
         self.carry_out(effects);
     }
 
@@ -364,8 +364,8 @@ impl World {
 
     /// The same, with what the transcript says of the prompt that is out.
     pub(super) fn is_killed_when(&mut self, arrived: PromptArrival) {
-        let record = self.disk.record.clone().expect("nothing is on disk");
-        let (record, ended) = end_turn_of_previous_run(record, arrived);
+        let mut record = self.disk.record.clone().expect("nothing is on disk");
+        let ended = end_turn_of_previous_run(&mut record, arrived);
         self.disk.lineage.extend(ended.lineage);
         if let Some(EndedTurn {
             request_id: Some(request),

@@ -381,7 +381,7 @@ impl World {
             }
             Effect::Anchor(turn_id) => {
                 if !self.hold_anchors {
-                    self.finds_end(turn_id);
+                    self.finds_end(&turn_id);
                 }
                 return;
             }
