@@ -142,7 +142,7 @@ impl<R> Model<R> {
         };
         if self.record.cut.is_none() && new.text.is_none() && !new.line {
             return Err(ConversationError::Conflict(
-                "no turn was interrupted; pass a prompt as text".to_owned(),
+                "no turn was interrupted, and no text to send was given".to_owned(),
             ));
         }
         Ok(new)
