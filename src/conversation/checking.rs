@@ -75,7 +75,7 @@ pub(super) fn check_answer(
 pub(super) fn readable_root(entry: &AgentEntry) -> Result<(&Path, Format), ConversationError> {
     entry.listed_transcripts().ok_or_else(|| {
         ConversationError::Unsupported(format!(
-            "this version cannot read the transcripts of the agent {}",
+            "session-bridge reads no transcripts of the agent {}",
             entry.name
         ))
     })

@@ -348,7 +348,7 @@ fn without_cursor_control_a_bare_call_says_what_is_missing() {
     let script = "TERM=dumb \"$0\"";
     let shown = Terminal::of(80, &in_shell(script, &home.command(&[]))).exits(2);
     assert!(
-        shown.contains("cursor control") && shown.contains("sessionctl ls"),
+        shown.contains("TERM is dumb") && shown.contains("sessionctl ls"),
         "{shown}"
     );
     assert!(!shown.contains("Usage:"), "{shown}");

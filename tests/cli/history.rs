@@ -338,7 +338,7 @@ fn an_agent_whose_transcripts_are_not_read_has_no_history() {
         &["fork", &id, "--at", "1"],
         &["fork", &id, "--at", "abc"],
         &["edit", &id, "--at", "1", "two"],
-        &["export", &id],
+        &["export", &id, "-o", "-"],
     ] {
         let told = home.printed(arguments, 1);
         assert!(
@@ -346,4 +346,5 @@ fn an_agent_whose_transcripts_are_not_read_has_no_history() {
             "{told}"
         );
     }
+    home.printed(&["export", &id], 0);
 }

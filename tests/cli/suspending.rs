@@ -22,7 +22,7 @@ fn a_chat_that_waits_for_a_line_is_suspended_and_keeps_what_was_typed() {
     terminal.type_in(CTRL_Z);
     terminal.until("the job stopped");
     // The shell's line editing is as it was.
-    terminal.type_in("another comma\x7fnd\r");
+    terminal.type_in("another comand\x7f\x7f\x7fmand\r");
     terminal.until("read another command");
     terminal.until(MARK);
     terminal.until("half a");

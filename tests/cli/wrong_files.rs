@@ -44,7 +44,7 @@ fn an_export_to_a_folder_names_a_file_in_it() {
     home.said(&["send", &id, "one"]);
     let folder = home.path().join("exports here");
     fs::create_dir(&folder).unwrap();
-    let printed = home.printed(&["export", &id, "-o", folder.to_str().unwrap()], 5);
+    let printed = home.printed(&["export", &id, "-o", folder.to_str().unwrap()], 2);
     let path = home.said_pasted(commands(&printed)[0]);
     assert!(path.starts_with(folder.to_str().unwrap()) && fs::exists(path).unwrap());
 }

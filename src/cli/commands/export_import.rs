@@ -99,7 +99,10 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         };
         let file = Path::new(folder).join(format!("{id}.{ending}"));
         let file = shell_word(&file.to_string_lossy());
-        let problem = Problem::usage(format!("cannot export to {}: it is a folder", one_line(folder)));
+        let problem = Problem::usage(format!(
+            "cannot export to {}: it names a folder",
+            one_line(folder)
+        ));
         return Err(problem.hint(format!(
             "name a file there: sessionctl export {id}{secrets} -o {file}"
         )));

@@ -57,7 +57,7 @@ pub(super) fn find_session_files(services: &Services, held: &SessionRef) -> Resu
     };
     let Some((root, format)) = entry.listed_transcripts() else {
         return Err(NoFiles::Missing(format!(
-            "this version cannot export transcripts of the agent {:?}",
+            "session-bridge reads no transcripts of the agent {:?}, so none is exported",
             held.agent.as_str()
         )));
     };
