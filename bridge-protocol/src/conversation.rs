@@ -121,6 +121,9 @@ objects! {
     QueuedPrompt {
         /// The id of its future turn. `conversation/cancel` with this id removes it from the queue.
         turn_id: TurnId,
+        /// The first 200 characters of the first line of the prompt; empty if it has no text.
+        #[serde(default)]
+        prompt: String,
         /// When it was queued.
         queued_at: Timestamp as time,
         /// Whether the prompt is held because the daemon was killed while it was queued. A held prompt is sent by

@@ -1030,6 +1030,8 @@ export interface QueuedPrompt {
    * `conversation/continue`, or when the same call is repeated with the same `requestId`.
    */
   held?: boolean;
+  /** The first 200 characters of the first line of the prompt; empty if it has no text. */
+  prompt: string;
   /** When it was queued. */
   queuedAt: string;
   /** The id of its future turn. `conversation/cancel` with this id removes it from the queue. */

@@ -1293,6 +1293,9 @@ class PromptAcceptedEvent(TypedDict):
 
 
 class _QueuedPrompt(TypedDict):
+    # The first 200 characters of the first line of the prompt; empty if it has no text.
+    prompt: str
+
     # When it was queued.
     queuedAt: str
 

@@ -88,8 +88,8 @@ pub(super) struct Global {
     /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true)]
     pub(super) no_start: bool,
-    /// Print the daemon's result as JSON: an object per line for each page of a long list, or for each event of a stream, whose type
-    /// is event or result
+    /// Print the daemon's result as JSON, one object per line: one for each page of a long list, or one for each event of a stream
+    /// and one for its result, which their type tells apart
     #[arg(long, global = true)]
     pub(super) json: bool,
     /// When to print in color
@@ -101,7 +101,7 @@ pub(super) struct Global {
     /// Print only results and errors
     #[arg(long, short, global = true)]
     pub(super) quiet: bool,
-    /// Log to standard error what this command does; twice for more
+    /// Log to standard error which daemon is used and each request; twice for all messages
     #[arg(long, short, global = true, action = clap::ArgAction::Count, conflicts_with = "quiet")]
     pub(super) verbose: u8,
 }
@@ -126,6 +126,7 @@ pub(super) enum Command {
     /// Open the agent session without sending a prompt
     Resume(ConversationArgs),
     /// List conversations, those of this folder first
+    #[command(alias = "list")]
     Ls(list::List),
     /// Show the details of a conversation
     Show(ConversationArgs),
@@ -136,8 +137,8 @@ pub(super) enum Command {
     History(history::HistoryArgs),
     /// Draw a conversation with its sessions and forks
     ///
-    /// Below each session are its newest turns, with their numbers in the history. The history also counts turns that failed or were
-    /// cancelled; turns completed are without them.
+    /// Below each session are its newest turns, with their numbers in the history. These numbers include turns that failed or were
+    /// cancelled, which are not among the turns completed.
     Tree(ConversationArgs),
     /// List the turns to fork from or to edit, newest first
     Checkpoints(history::HistoryArgs),
@@ -164,6 +165,7 @@ pub(super) enum Command {
     Reset(ConversationArgs),
     /// Close the agent session until the next prompt
     Close(ConversationArgs),
+    #[command(aliases = ["remove", "delete"])]
     Rm(lifecycle::Remove),
     #[command(subcommand)]
     Archive(archive::Archive),
@@ -179,7 +181,7 @@ pub(super) enum Command {
     /// List the agent sessions that make up a conversation
     ///
     /// The last session is the head, which the next prompt resumes. Sessions marked undone belong to an undone edit, fork or reset.
-    /// Turns completed are those that ended well in the session; history also counts those that failed or were cancelled.
+    /// Turns that failed or were cancelled are in the history, but not among the turns completed.
     Chain(ConversationArgs),
     /// Show the log of all changes to a conversation's sessions
     ///
@@ -379,7 +381,7 @@ fn value_with_dash(name: &str, unknown: &str, line: &[OsString]) -> Option<(Stri
         .map(|pair| (pair[0].to_string_lossy(), pair[1].to_string_lossy()));
     let (option, value) = pairs.rev().find(|(_, value)| value.starts_with(unknown))?;
     let long = option.strip_prefix("--")?;
-    let is_known = options.any(|known| known.get_long() == Some(long));
+    let is_known = options.any(|known| known.get_long() == Some(long) && known.get_action().takes_values());
     is_known.then(|| (option.to_string(), value.to_string()))
 }
 

@@ -105,6 +105,7 @@ impl DaemonConnector {
         if let Some(daemon) = self.find().await? {
             return Ok(daemon);
         }
+        tracing::debug!("no daemon answers; starting one on {}", self.paths.data.display());
         let started = start::start_daemon(&self.daemon_options, &self.paths).await;
         drop(turn);
         if let Some(daemon) = self.find().await? {
@@ -143,6 +144,7 @@ impl DaemonConnector {
                 Ok(client) => {
                     // The daemon may have started meanwhile: read its lock file again.
                     let lock = self.last_lock().filter(|lock| lock.socket == socket);
+                    tracing::debug!("connected to {}", socket.display());
                     return Ok(Some(Daemon {
                         client,
                         connector: self.clone(),
@@ -258,8 +260,11 @@ impl Daemon {
     /// # Errors
     /// As [`call`](Self::call).
     pub(super) async fn call_raw<M: Method>(&self, params: M) -> CommandResult<(M::Answer, RawJson)> {
-        let call = self.client.request(M::NAME, ByName(params));
-        let raw: RawJson = self.while_responsive(call).await??;
+        let (call, began) = (self.client.request(M::NAME, ByName(params)), Instant::now());
+        let answered = self.while_responsive(call).await?;
+        let outcome = if answered.is_ok() { "answered" } else { "failed" };
+        tracing::debug!("{} {outcome} after {} ms", M::NAME, began.elapsed().as_millis());
+        let raw: RawJson = answered?;
         let answer = raw.read().map_err(ClientError::ParseError)?;
         Ok((answer, raw))
     }
@@ -401,7 +406,7 @@ fn unusable_socket(socket: &Path, error: &io::Error) -> Problem {
         return Problem::no_daemon(format!(
             "the socket path has {length} bytes, more than the limit of {SOCKET_PATH_LIMIT_BYTES}: {path}"
         ))
-        .hint("use a folder with a shorter path: sessionctl --home \"$HOME/.sessiond\" ls");
+        .hint("name a shorter path: sessionctl ls --socket \"$HOME/sessiond.sock\"");
     }
     Problem::no_daemon(format!("cannot connect to the socket {path}: {error}"))
         .hint("run sessiond in a terminal to see whether a daemon can listen there")

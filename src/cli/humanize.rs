@@ -213,6 +213,14 @@ pub(super) fn session_turns(carried: u64, since: u64) -> String {
     }
 }
 
+/// As [`session_turns`], for a session that the agent has not written yet.
+pub(super) fn no_turns(carried: u64) -> String {
+    match carried {
+        0 => "no turn yet".to_owned(),
+        _ => format!("{}, no turn yet", carried_turns(carried)),
+    }
+}
+
 fn carried_turns(turns: u64) -> String {
     format!("carries {}", count(turns, "turn", "turns"))
 }

@@ -27,18 +27,20 @@ mod tree;
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anstream::ColorChoice;
 use clap_complete::CompleteEnv;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use args::{Arguments, Global};
 use commands::Context;
 use connect::DaemonConnector;
-use output::Output;
+use output::{Output, is_dumb_terminal};
 use problem::{CommandResult, Exit, Problem};
 
 use crate::paths::{Environment, Paths};
@@ -104,6 +106,13 @@ fn without_command(output: &mut Output) -> ExitCode {
         output.problem(&Problem::usage("no command was given").hint(hint));
         return Exit::Usage.into();
     }
+    if is_dumb_terminal() && std::io::stdin().is_terminal() {
+        let what =
+            "the list to pick a conversation from needs a terminal with cursor control, and TERM is dumb";
+        let hint = "list the conversations: sessionctl ls; list the commands: sessionctl help";
+        output.problem(&Problem::usage(what).hint(hint));
+        return Exit::Usage.into();
+    }
     let help = args::command().render_help();
     // A reader that has left needs no help text.
     match write!(anstream::stderr(), "{}", help.ansi()) {
@@ -123,14 +132,23 @@ pub fn complete(definition: CommandDefinition, args: &[OsString]) -> Option<Exit
 }
 
 fn log_to_stderr(verbose: u8) {
-    let level = match verbose {
-        0 => return,
-        1 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    };
-    let log = tracing_subscriber::fmt().with_max_level(level);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
+    let (own, all) = (
+        Targets::new().with_target("session_bridge", LevelFilter::DEBUG),
+        Targets::new().with_default(LevelFilter::TRACE),
+    );
+    let registry = tracing_subscriber::registry();
     // Fails only if a subscriber is set already.
-    let _ = log.with_writer(std::io::stderr).with_ansi(false).try_init();
+    let _ = match verbose {
+        0 => return,
+        1 => {
+            let lines = lines.without_time().with_target(false).with_level(false);
+            registry.with(own).with(lines).try_init()
+        }
+        _ => registry.with(all).with(lines).try_init(),
+    };
 }
 
 fn carry_out(arguments: Arguments, daemon: CommandDefinition, output: &mut Output) -> CommandResult {

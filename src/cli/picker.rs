@@ -48,8 +48,8 @@ pub(super) fn is_possible(output: &Output) -> bool {
 /// Lets the user pick a conversation, or start one if `may_create`.
 ///
 /// # Errors
-/// The user leaves without picking one, which prints nothing and is not a failure; a signal ends the picker; the connection to
-/// the daemon is lost; or no conversation exists yet, and no agent is installed for one in this folder.
+/// The user leaves without picking one, which is a failure only of a command that needs one; a signal ends the picker; the
+/// connection to the daemon is lost; or no conversation exists yet, and no agent is installed for one in this folder.
 pub(super) async fn pick(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -79,9 +79,9 @@ pub(super) async fn pick(
         daemon,
         look: context.output.note_look,
         options: &context.output.daemon_options,
-        enter: match context.command.as_deref() {
-            None | Some("chat") => "Enter opens".to_owned(),
-            Some(command) => format!("Enter: {command}"),
+        command: match context.command.as_deref() {
+            None | Some("chat") => None,
+            Some(command) => Some(command.to_owned()),
         },
         may_create,
         matches: all.clone(),
@@ -141,8 +141,8 @@ struct Picker<'a> {
     look: Look,
     /// The options that name the daemon.
     options: &'a str,
-    /// What Enter does with the conversation, as shown in the line of keys.
-    enter: String,
+    /// The command that needs a conversation; `None` to chat in it.
+    command: Option<String>,
     may_create: bool,
     all: Vec<Conversation>,
     /// Whether there are more conversations than those in `all`.
@@ -171,13 +171,21 @@ async fn next_key(typed: &mut VecDeque<KeyEvent>) -> io::Result<Option<KeyEvent>
     Ok(keyboard::next_event().await?.as_key_event())
 }
 
+/// The result of leaving the picker without a conversation, which fails a command that needs one.
+fn left_problem(needs_one: bool) -> Problem {
+    match needs_one {
+        true => Problem::failed("cancelled: no conversation was picked"),
+        false => Problem::silent(Exit::Success),
+    }
+}
+
 /// Waits for a key that leaves the picker, and buffers other keys.
-async fn wait_for_leave_key(typed: &mut VecDeque<KeyEvent>) -> CommandResult<Problem> {
+async fn wait_for_leave_key(typed: &mut VecDeque<KeyEvent>, needs_one: bool) -> CommandResult<Problem> {
     loop {
         let event = keyboard::next_event().await.map_err(terminal_problem)?;
         let Event::Key(key) = event else { continue };
         match key.code {
-            KeyCode::Esc => return Ok(Problem::silent(Exit::Success)),
+            KeyCode::Esc => return Ok(left_problem(needs_one)),
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
                 return Ok(Problem::silent(Exit::Signal(2)));
             }
@@ -196,8 +204,9 @@ async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> CommandRe
 impl<'a> Picker<'a> {
     async fn run(&mut self) -> CommandResult<Conversation> {
         signals::start_signal_watcher();
-        let screen = AlternateScreen::enter().map_err(terminal_problem)?;
+        let mut screen = AlternateScreen::enter().map_err(terminal_problem)?;
         let mut reading = None;
+        let needs_one = self.command.is_some();
         // Keys typed while the daemon executed an earlier action.
         let mut typed = VecDeque::new();
         loop {
@@ -210,10 +219,16 @@ impl<'a> Picker<'a> {
                 key = next_key(&mut typed) => {
                     // Not a key, for example a new size of the terminal: draw again.
                     let Some(key) = key.map_err(terminal_problem)? else { continue };
+                    if key.code == KeyCode::Char('z') && key.modifiers.contains(KeyModifiers::CONTROL) {
+                        drop(screen);
+                        signals::suspend().map_err(terminal_problem)?;
+                        screen = AlternateScreen::enter().map_err(terminal_problem)?;
+                        continue;
+                    }
                     let picked = tokio::select! {
                         biased;
                         picked = self.handle_key(key) => picked?,
-                        left = wait_for_leave_key(&mut typed) => {
+                        left = wait_for_leave_key(&mut typed, needs_one) => {
                             self.notes.push("stopped waiting; the daemon may still finish it".to_owned());
                             return Err(left?);
                         }
@@ -320,7 +335,7 @@ impl<'a> Picker<'a> {
         control: bool,
     ) -> CommandResult<Option<Conversation>> {
         match (code, self.selected()) {
-            (KeyCode::Esc, _) => return Err(Problem::silent(Exit::Success)),
+            (KeyCode::Esc, _) => return Err(left_problem(self.command.is_some())),
             (KeyCode::Enter, selected) => return Ok(selected.cloned()),
             (KeyCode::Char('n'), _) if control && self.may_create => {
                 select::refuse_without_agent(self.daemon).await?;
@@ -400,11 +415,9 @@ impl<'a> Picker<'a> {
             Input::Title(title) => format!("New title: {title}"),
             Input::Delete => {
                 let name = self.selected().map(humanize::name).unwrap_or_default();
-                truncate(
-                    &format!("Its transcripts are kept. Delete it? [y/N] {name}"),
-                    columns - 1,
-                    look,
-                )
+                let question = " and keep its transcripts? [y/N]";
+                let room = columns.saturating_sub(question.width() + 1);
+                truncate(&format!("Delete {name}"), room, look) + question
             }
         };
         // Show the end of a long line, where the user types.
@@ -417,7 +430,9 @@ impl<'a> Picker<'a> {
                 true => format!(" (last prompts are searched in the newest {LISTED_LIMIT} only)"),
                 false => "; Ctrl-U clears it, Esc leaves".to_owned(),
             };
-            listed.push(format!("no match for {}{how}", self.query));
+            let room = columns.saturating_sub(2 + how.width()).max(columns / 2);
+            let none = truncate(&format!("no match for {}", self.query), room, look);
+            listed.push(truncate(&(none + &how), columns.saturating_sub(2), look));
         }
         let shown = shown_rows();
         let first = self.selected.saturating_sub(shown - 1);
@@ -447,10 +462,9 @@ impl<'a> Picker<'a> {
             all > PREFETCHED_CONVERSATIONS && !self.query.is_empty() && self.next_to_read().is_some();
         let so_far = if is_searching { " so far" } else { "" };
         let new = if self.may_create { " · ^N new" } else { "" };
-        let keys = format!(
-            "{} · ^F fork · ^R rename · ^X delete{new} · Esc leaves",
-            self.enter
-        );
+        let enter = self.command.as_ref();
+        let enter = enter.map_or_else(|| "Enter opens".to_owned(), |command| format!("Enter: {command}"));
+        let keys = format!("{enter} · ^F fork · ^R rename · ^X delete{new} · Esc leaves");
         lines.push(match self.message.as_str() {
             "" => look.paint(
                 DIM,

@@ -17,7 +17,7 @@ use crossterm::event::DisableBracketedPaste;
 use crossterm::execute;
 use crossterm::terminal::{LeaveAlternateScreen, is_raw_mode_enabled};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::getpgrp;
+use rustix::process::{getpgrp, kill_current_process_group};
 use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
@@ -187,6 +187,15 @@ impl Drop for TerminalHandover {
 pub(super) fn run_at_terminal(command: &mut Command) -> io::Result<ExitStatus> {
     let _lent = TerminalHandover::begin();
     command.status()
+}
+
+/// Suspends this process and the others of its job, as the terminal does at Ctrl-Z. Returns when it continues.
+///
+/// # Errors
+/// The signal cannot be sent.
+pub(super) fn suspend() -> io::Result<()> {
+    let _lent = TerminalHandover::begin();
+    Ok(kill_current_process_group(rustix::process::Signal::TSTP)?)
 }
 
 /// How long the screen may take to be restored when a signal ends this process.

@@ -186,7 +186,7 @@ pub(super) async fn start_daemon(launch: &DaemonOptions, paths: &Paths) -> Comma
             let folder = config.ancestors().find(|path| path.is_dir());
             let folder = folder.unwrap_or(Path::new("/")).to_string_lossy();
             problem.hint(format!(
-                "name another file, or omit --config: ls -l {}",
+                "name another file, or omit --config; see which files exist: ls -l {}",
                 shell_word(&folder)
             ))
         }

@@ -83,7 +83,7 @@ pub(super) fn readable_transcripts<'a>(
 ) -> Result<AgentTranscripts<'a>, ConversationError> {
     services.transcripts_of(entry).ok_or_else(|| {
         ConversationError::Unsupported(format!(
-            "this version cannot read the transcripts of the agent {}",
+            "session-bridge reads no transcripts of the agent {}",
             entry.name
         ))
     })

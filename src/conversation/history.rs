@@ -631,6 +631,7 @@ impl SessionTranscript {
 
 fn unreadable(agent: &AgentName) -> ConversationError {
     ConversationError::Unsupported(format!(
-        "the transcripts of the agent \"{agent}\" cannot be read by this version"
+        "session-bridge reads no transcripts of the agent \"{agent}\", so its conversations have no history, and no turn to \
+         fork at or to edit; sessionctl agents lists the agents with their kinds"
     ))
 }

@@ -10,6 +10,7 @@ use bridge_protocol::raw::{PromptContent, RawJson};
 use jiff::Timestamp;
 
 use crate::store::{PendingContinuation, PendingTurn, QueuedPromptRecord, TurnPhase as Progress};
+use crate::transcript::summary::title_of;
 
 use super::answer::{Answer, Caller};
 use super::effect::NewTurn;
@@ -170,6 +171,7 @@ impl<R> Model<R> {
         let waiting = self.queue.iter().filter(is_shown);
         view.queue.extend(waiting.map(|waiting| QueuedPrompt {
             turn_id: waiting.turn_id.clone(),
+            prompt: excerpt(&waiting.prompt),
             queued_at: waiting.asked_at,
             held: false,
         }));
@@ -181,7 +183,13 @@ impl<R> Model<R> {
 pub fn held_prompt_view(prompt: &QueuedPromptRecord) -> QueuedPrompt {
     QueuedPrompt {
         turn_id: prompt.turn_id.clone(),
+        prompt: excerpt(&prompt.prompt),
         queued_at: prompt.asked_at,
         held: true,
     }
+}
+
+/// The part of a prompt that is shown of it in the queue.
+fn excerpt(prompt: &PromptContent) -> String {
+    title_of(&prompt.to_text()).unwrap_or_default()
 }

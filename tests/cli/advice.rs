@@ -259,7 +259,7 @@ fn a_refused_call_ends_with_the_command_that_was_meant() {
     let missing = ["--config", config.to_str().unwrap(), "ls"];
     let printed = home.printed(&missing, 3);
     assert!(
-        printed.contains("hint: name another file, or omit --config: ls -l "),
+        printed.contains("hint: name another file, or omit --config; see which files exist: ls -l "),
         "{printed}"
     );
 

@@ -1,5 +1,6 @@
 //! Commands that delete ask at a terminal, and elsewhere need `--yes` if what they do cannot be taken back.
 
+use super::continuing::begin;
 use super::home::Home;
 use super::printed::check_seen;
 use super::terminal::Terminal;
@@ -68,6 +69,25 @@ fn a_terminal_is_asked_before_backups_are_deleted() {
     assert_eq!(kept(), 1);
     assert_eq!(answered(&home, &["archive", "prune"], "y\r"), Some(0));
     assert_eq!(kept(), 0);
+}
+
+/// Nobody is asked about what is refused anyway.
+#[test]
+fn while_a_turn_runs_nothing_is_asked() {
+    let home = Home::new();
+    let id = conversation(&home);
+    let mut turn = begin(&home, &["send", &id, "[[hang]]"]);
+    home.once(&id, |shown| shown["state"] == "prompting");
+    for command in [&["reset", &id][..], &["rm", &id], &["rm", &id, "--transcripts"]] {
+        let shown = Terminal::run_plain(&home, 200, command).exits(5);
+        assert!(!shown.contains("[y/N]"), "{shown}");
+        assert!(
+            shown.contains(&format!("sessionctl cancel {}", &id[..8])),
+            "{shown}"
+        );
+    }
+    home.said(&["cancel", &id]);
+    turn.wait().unwrap();
 }
 
 #[test]

@@ -441,3 +441,41 @@ fn recover_tells_what_it_could_not_bring_back() {
     let all = ["continue", "--all"];
     check_shown(&all, &home.run(&all), 1);
 }
+
+/// A queued prompt is shown with its text, and named by what sends or drops it.
+#[test]
+fn queued_prompts_are_named_by_what_concerns_them() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let queue = |text: &str| {
+        let running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
+        home.once(&id, |shown| shown["state"] == "prompting");
+        let waiting = begin(&home, &["send", &id, "--queue", text]);
+        home.once(&id, |shown| {
+            shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+        });
+        [running, waiting]
+    };
+    let senders = queue("it waited");
+    assert!(home.said(&["show", &id]).contains(": it waited"));
+    let cancelled = text(&home.run(&["cancel", &id, "--queued"]).stderr);
+    let both = format!("Cancelled the turn of {} and 1 queued prompt.", &id[..8]);
+    assert!(cancelled.contains(&both), "{cancelled}");
+    for mut child in senders {
+        child.wait().unwrap();
+    }
+    for mut child in queue("it waits again") {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    home.kill_daemon();
+    let continued = home.run(&["continue", &id]);
+    assert_eq!(continued.status.code(), Some(0), "{continued:?}");
+    let told = text(&continued.stderr);
+    let follow = format!(
+        "sends 1 queued prompt too; to follow them: sessionctl attach {}",
+        &id[..8]
+    );
+    assert!(told.contains(&follow), "{told}");
+    wait_idle(&home, &id);
+}

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use super::home::Home;
 use super::printed::check_seen;
+#[cfg(target_os = "linux")]
+use super::terminal::Terminal;
 use crate::daemon::error_words;
 
 fn found(output: &std::process::Output) -> Vec<Value> {
@@ -321,4 +323,21 @@ fn what_installs_an_agent_stops_the_daemon_if_that_is_needed() {
     fs::create_dir_all(user.join(".claude/projects")).unwrap();
     assert!(!install_step("/programs").contains("stop"));
     assert!(install_step("/elsewhere").contains(" && sessionctl stop"));
+}
+
+/// The text has the whole width of a narrow terminal.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_narrow_terminal_shows_the_text_below_its_kind() {
+    let home = Home::new();
+    let doctor = ["doctor", "--no-agents"];
+    for (columns, is_below) in [(50, true), (100, false)] {
+        let (shown, _) = Terminal::run_plain(&home, columns, &doctor).ended();
+        let below = shown.lines().any(|line| line.starts_with("  /"));
+        assert_eq!(below, is_below, "{shown}");
+        assert!(
+            !shown.lines().any(|line| line.starts_with(&" ".repeat(23))) || !is_below,
+            "{shown}"
+        );
+    }
 }

@@ -41,3 +41,23 @@ fn a_name_that_promises_another_format_is_refused() {
     let json = std::fs::read_to_string(home.path().join("e.JSON")).unwrap();
     assert!(json.starts_with('{'), "{json}");
 }
+
+/// However the folder is written, and whether or not it exists.
+#[test]
+fn a_folder_in_place_of_a_file_is_refused_with_a_file_in_it() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    std::fs::create_dir(home.path().join("there")).unwrap();
+    for (folder, exists) in [
+        ("there", true),
+        ("./there/", true),
+        ("../none/", false),
+        (".", true),
+    ] {
+        let told = home.printed(&["export", &id, "-o", folder], 2);
+        if exists {
+            let path = home.said_pasted(commands(&told)[0]);
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}

@@ -347,13 +347,14 @@ fn nothing_outlives_its_terminal() {
 #[test]
 fn leaving_the_picker_does_nothing() {
     let (home, ids) = home();
-    for (typed, expected) in [(ESCAPE, 0), (CTRL_C, 130)] {
+    let cancelled = "error: cancelled: no conversation was picked\r\n";
+    for (typed, expected, said) in [(ESCAPE, 1, cancelled), (CTRL_C, 130, "")] {
         let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
         until(&mut terminal, KEYS);
         terminal.type_in(typed);
         let (rest, code) = terminal.ended();
         assert_eq!(code, Some(expected), "{rest:?}");
-        assert!(rest.ends_with("\x1b[?1049l"), "{rest:?}");
+        assert!(rest.ends_with(&format!("\x1b[?1049l{said}")), "{rest:?}");
     }
     // A signal leaves the terminal as it was, too.
     let mut terminal = Terminal::run_plain(&home, 80, &["show"]);
@@ -373,7 +374,7 @@ fn leaving_the_picker_does_nothing() {
     check_seen("the picker without a match", &screen);
     terminal.type_in(ENTER);
     terminal.type_in(ESCAPE);
-    terminal.exits(0);
+    terminal.exits(1);
     assert_eq!(titles(&home).len(), ids.len());
 }
 
@@ -420,7 +421,7 @@ fn the_picker_forks_renames_and_deletes_after_a_question() {
     until(&mut terminal, "Deleted ");
     assert!(!titles(&home).contains(&"Write a poem".to_owned()));
     terminal.type_in(ESCAPE);
-    let rest = terminal.exits(0);
+    let rest = terminal.exits(1);
     let (_, after) = rest.split_once("\x1b[?1049l").unwrap();
     check_seen("the picker, afterwards", &after.replace('\r', ""));
 }
@@ -645,7 +646,7 @@ fn the_picker_filters_and_can_be_left_while_the_daemon_does_not_answer() {
     terminal.type_in("poem");
     until(&mut terminal, "> poem");
     terminal.type_in(ESCAPE);
-    terminal.exits(0);
+    terminal.exits(1);
 }
 
 /// The agent gives the title at the end of the turn.

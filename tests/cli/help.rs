@@ -324,3 +324,32 @@ fn the_daemons_help_is_filled() {
         );
     }
 }
+
+/// Words of other programs for the same commands.
+#[test]
+fn other_words_for_a_list_and_a_deletion_are_understood() {
+    let home = Home::new();
+    for word in ["remove", "delete"] {
+        let id = home.said(&["new"]);
+        assert!(home.said(&["list"]).contains(&id));
+        home.said(&[word, &id]);
+        assert_eq!(home.run(&["show", &id]).status.code(), Some(4));
+    }
+    for word in ["remove", "delete", "list"] {
+        assert!(!printed(&["help"]).contains(&format!("  {word} ")));
+    }
+}
+
+/// The list to pick from cannot be shown there, which is not a mistake in the call.
+#[test]
+#[cfg(target_os = "linux")]
+fn without_cursor_control_a_bare_call_says_what_is_missing() {
+    let home = Home::new();
+    let script = "TERM=dumb \"$0\"";
+    let shown = Terminal::of(80, &in_shell(script, &home.command(&[]))).exits(2);
+    assert!(
+        shown.contains("TERM is dumb") && shown.contains("sessionctl ls"),
+        "{shown}"
+    );
+    assert!(!shown.contains("Usage:"), "{shown}");
+}

@@ -318,3 +318,33 @@ fn history_on_a_terminal_renders_markdown() {
     chat.until(MARK);
     chat.leave();
 }
+
+/// That no history can be read is not a matter of the version, and no list of turns helps.
+#[test]
+fn an_agent_whose_transcripts_are_not_read_has_no_history() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("config")).unwrap();
+    let config = format!(
+        "[agents.mine]\nkind = \"generic\"\ncommand = \"{}\"\nargs = [\"loopback-agent\", \"--data\", \"{}\"]\n",
+        env!("CARGO_BIN_EXE_sessiond"),
+        home.path().join("data").display(),
+    );
+    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    let id = home.said(&["new", "--agent", "mine"]);
+    assert_eq!(home.said(&["send", &id, "one"]), "echo: one");
+    for arguments in [
+        &["history", &id][..],
+        &["checkpoints", &id],
+        &["fork", &id, "--at", "1"],
+        &["fork", &id, "--at", "abc"],
+        &["edit", &id, "--at", "1", "two"],
+        &["export", &id, "-o", "-"],
+    ] {
+        let told = home.printed(arguments, 1);
+        assert!(
+            told.contains("sessionctl agents") && !told.contains("checkpoints"),
+            "{told}"
+        );
+    }
+    home.printed(&["export", &id], 0);
+}

@@ -235,7 +235,7 @@ fn ctrl_c_gives_a_command_of_the_chat_up_and_not_the_chat() {
 
 #[test]
 fn the_picker_can_be_left_while_the_daemon_forks() {
-    for (key, code) in [(ESCAPE, 0), (CTRL_C, 130)] {
+    for (key, code) in [(ESCAPE, 1), (CTRL_C, 130)] {
         let stub = Stub::start();
         let mut command = sessionctl(&stub.home(), &["show"]);
         let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1"));

@@ -14,6 +14,8 @@ mod carrying;
 mod chatting;
 mod confirm;
 mod continuing;
+#[cfg(target_os = "linux")]
+mod deleted_meanwhile;
 mod demo;
 mod doctor;
 mod editing;
@@ -53,12 +55,15 @@ mod screens;
 mod settings;
 mod stub;
 #[cfg(target_os = "linux")]
+mod suspending;
+#[cfg(target_os = "linux")]
 mod terminal;
 mod times;
 mod transcripts;
 mod turnless;
 #[cfg(target_os = "linux")]
 mod unanswered;
+mod verbose;
 mod wrong_files;
 
 use std::fs::{DirBuilder, File};
@@ -397,6 +402,27 @@ fn a_prompt_goes_to_a_new_conversation_or_to_this_folders() {
     assert_eq!(
         home.said(&["send", "--new", "facade", "colours"]),
         "echo: facade colours"
+    );
+}
+
+/// A new conversation can be given its agent. Only an option that takes a value is said to take one.
+#[test]
+fn a_prompt_to_a_new_conversation_may_name_the_agent() {
+    let home = home::Home::new();
+    let sent = home.said(&["send", "--new", "--agent", "loopback", "hi"]);
+    assert_eq!(sent, "echo: hi");
+    let refused = home.run(&["send", "--new", "--title", "T", "hi"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let told = text(&refused.stderr);
+    assert!(
+        !told.contains("--new=") && told.contains("sessionctl help send"),
+        "{told}"
+    );
+    assert_eq!(
+        home.run(&["send", ".", "--agent", "loopback", "hi"])
+            .status
+            .code(),
+        Some(2)
     );
 }
 

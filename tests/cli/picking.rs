@@ -9,6 +9,7 @@ use serde_json::json;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
 
 use super::finding::{CTRL_F, CTRL_N, CTRL_U, CTRL_X, DOWN, ENTER, ESCAPE, titles, until};
 use super::home::Home;
@@ -56,6 +57,11 @@ fn the_filter_takes_the_agent_the_id_and_any_case() {
     terminal.type_in(&format!("{long}end"));
     let screen = until(&mut terminal, "xend");
     assert!(screen[0].len() < 80, "{screen:?}");
+    // So does the line that says that nothing matches, with the keys that help.
+    assert!(
+        screen[1].width() <= 80 && screen[1].ends_with("Esc leaves"),
+        "{screen:?}"
+    );
     // Keys that the list does not offer do nothing.
     terminal.type_in(CTRL_U);
     terminal.type_in(&format!("{CTRL_N}zz"));
@@ -65,7 +71,7 @@ fn the_filter_takes_the_agent_the_id_and_any_case() {
     terminal.type_in(BACKSPACE);
     until(&mut terminal, "2 of 2");
     terminal.type_in(ESCAPE);
-    terminal.exits(0);
+    terminal.exits(1);
     assert_eq!(titles(&home), ["Beta", "Alpha"]);
 }
 
@@ -158,7 +164,7 @@ fn what_the_daemon_refuses_is_shown_until_the_next_key() {
     terminal.type_in(UP);
     until(&mut terminal, "2 of 2");
     terminal.type_in(ESCAPE);
-    terminal.exits(0);
+    terminal.exits(1);
 }
 
 #[test]
@@ -208,7 +214,8 @@ fn a_missing_conversation_is_picked() {
     assert_eq!(titles(&home), ["Gamma ray"]);
 }
 
-/// Every command that is about a conversation opens the picker if none was named, and leaving it does nothing.
+/// Every command that is about a conversation opens the picker if none was named, and leaving it does nothing. That fails a
+/// command that needs a conversation.
 #[test]
 fn each_command_without_a_conversation_opens_the_picker() {
     let (home, [id]) = home_with(["Alpha"]);
@@ -245,7 +252,9 @@ fn each_command_without_a_conversation_opens_the_picker() {
         let mut terminal = Terminal::run_plain(&home, 80, &arguments);
         until(&mut terminal, "1 of 1");
         terminal.type_in(ESCAPE);
-        terminal.exits(0);
+        let left = terminal.exits(i32::from(command != "chat"));
+        let says = left.contains("error: cancelled: no conversation was picked");
+        assert_eq!(says, command != "chat", "{command}: {left:?}");
         assert_eq!(home.shown(&id), before, "{command}");
     }
     // What deletes asks about the one that was picked.
@@ -272,7 +281,7 @@ fn what_was_deleted_in_the_picker_can_be_had_back() {
     terminal.type_in("y");
     until(&mut terminal, "Deleted ");
     terminal.type_in(ESCAPE);
-    let rest = terminal.exits(0);
+    let rest = terminal.exits(1);
     let (_, after) = rest.split_once("\x1b[?1049l").unwrap();
     let after = after.replace('\r', "");
     check_seen("the picker, after a conversation with a turn was deleted", &after);
@@ -294,7 +303,7 @@ fn the_preview_fills_the_screen_below_the_list() {
     let screen = until(&mut terminal, "echo: six");
     assert_eq!(screen[4], "> two", "{screen:?}");
     terminal.type_in(ESCAPE);
-    terminal.exits(0);
+    terminal.exits(1);
 }
 
 /// A key that the list does not know moves nothing.
@@ -320,5 +329,5 @@ fn the_list_is_paged_and_other_keys_move_nothing() {
     selects(&format!("\x1b[2~\x1bOP{BACKSPACE}{DOWN}"), 10);
     selects(page_up, 1);
     terminal.type_in(ESCAPE);
-    terminal.exits(0);
+    terminal.exits(1);
 }

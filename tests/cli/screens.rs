@@ -161,7 +161,7 @@ fn picker() -> Shots {
             painted: steady(&display.painted(), home.path()),
         };
         terminal.type_in(ESCAPE);
-        terminal.exits(0);
+        terminal.exits(1);
         shot
     })
 }

@@ -44,7 +44,7 @@ fn an_export_to_a_folder_names_a_file_in_it() {
     home.said(&["send", &id, "one"]);
     let folder = home.path().join("exports here");
     fs::create_dir(&folder).unwrap();
-    let printed = home.printed(&["export", &id, "-o", folder.to_str().unwrap()], 5);
+    let printed = home.printed(&["export", &id, "-o", folder.to_str().unwrap()], 2);
     let path = home.said_pasted(commands(&printed)[0]);
     assert!(path.starts_with(folder.to_str().unwrap()) && fs::exists(path).unwrap());
 }
@@ -106,4 +106,31 @@ fn another_socket_of_a_running_daemon_is_named() {
         home.said_pasted(commands(&printed)[0]).contains(&id[..8]),
         "{printed}"
     );
+}
+
+/// The hint names a shorter socket, and not another data folder, in which no conversation is.
+#[test]
+fn a_socket_with_a_long_path_is_given_a_shorter_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = folder.path().join("a".repeat(120));
+    let user = folder.path().join("user");
+    fs::create_dir(&user).unwrap();
+    let (long, socket) = (long.to_str().unwrap(), user.join("sessiond.sock"));
+    let call = |arguments: &[&str]| super::run(folder.path(), &[&["--home", long], arguments].concat());
+    let named = ["--socket", socket.to_str().unwrap()];
+    let id = text(&call(&[&named[..], &["new"]].concat()).stdout);
+    assert_eq!(call(&[&named[..], &["stop"]].concat()).status.code(), Some(0));
+    let refused = call(&["ls"]);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    let told = text(&refused.stderr);
+    let hint = commands(&told)[0].replace("sessionctl", env!("CARGO_BIN_EXE_sessionctl"));
+    let mut shell = std::process::Command::new("sh");
+    let listed = shell
+        .args(["-c", &hint])
+        .env_clear()
+        .env("HOME", &user)
+        .output()
+        .unwrap();
+    assert!(text(&listed.stdout).contains(id.trim()), "{told} {listed:?}");
+    assert_eq!(call(&[&named[..], &["stop"]].concat()).status.code(), Some(0));
 }

@@ -46,7 +46,7 @@ pub(in crate::cli) struct Adopt {
 /// --repair writes a copy without the lines that are not valid records. In the copy, a record with a missing parent is
 /// attached to the record before it, and a last tool call without a result gets the result that the agent would fill
 /// in. A conversation that uses the session continues with the copy. If no conversation uses it, adopt the copy with
-/// sessionctl adopt. If the backup has what a copy would lose, no copy is made; the backup can be restored instead.
+/// sessionctl adopt. If the backup has records that a copy would lack, no copy is made; restore the backup instead.
 ///
 /// Exits with 0 if the transcript is sound or was repaired, and with 1 if it is damaged.
 #[derive(Debug, Args)]

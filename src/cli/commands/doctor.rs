@@ -153,6 +153,9 @@ fn findings_summary(errors: u64, warnings: u64) -> String {
     }
 }
 
+/// On a narrower terminal, the text of a finding is below its severity and kind.
+const COLUMNS_FOR_ONE_LINE: usize = 60;
+
 /// The lines of one finding, and below it what to do. `options` are added to its commands: see [`with_daemon_options`].
 fn lines(one: &Diagnostic, look: Look, options: &str) -> Vec<String> {
     let (word, style) = match one.severity {
@@ -165,18 +168,23 @@ fn lines(one: &Diagnostic, look: Look, options: &str) -> Vec<String> {
         Some(subject) => format!("{}: ", one_line(subject)),
         None => String::new(),
     };
-    let first = format!(
-        "{}  {}  {about}{}",
-        look.paint(style, &format!("{word:<7}")),
-        look.paint(DIM, &format!("{:<12}", name(one.kind))),
-        one_line(&one.message)
-    );
+    let kind = look.paint(DIM, &format!("{:<12}", name(one.kind)));
+    let kind = format!("{}  {kind}", look.paint(style, &format!("{word:<7}")));
+    let text = format!("{about}{}", one_line(&one.message));
+    let is_narrow = look.columns.is_some_and(|columns| columns < COLUMNS_FOR_ONE_LINE);
+    let (first, indent) = match is_narrow {
+        true => (
+            format!("{}\n{}", kind.trim_end(), look.wrap(&format!("  {text}"), 2)),
+            2,
+        ),
+        false => (look.wrap(&format!("{kind}  {text}"), 23), 9),
+    };
     let next = one
         .next_step
         .iter()
-        .map(|step| format!("{:<9}{} {}", "", look.sign("→", "->"), one_line(step)));
-    let next = next.map(|step| look.wrap(&with_daemon_options(&step, options), 11));
-    std::iter::once(look.wrap(&first, 23)).chain(next).collect()
+        .map(|step| format!("{:<indent$}{} {}", "", look.sign("→", "->"), one_line(step)));
+    let next = next.map(|step| look.wrap(&with_daemon_options(&step, options), indent + 2));
+    std::iter::once(first).chain(next).collect()
 }
 
 fn name(kind: DiagnosticKind) -> String {
@@ -336,7 +344,12 @@ fn other_daemon(pid: u32, data: &Path) -> Diagnostic {
             let home = shell_word(&home.to_string_lossy());
             found.next(format!("to use it: sessionctl --home {home} status"))
         }
-        None => found.next("commands without --home and SESSIOND_HOME use it, if XDG_DATA_HOME is the same"),
+        None => {
+            let parent = shell_word(&data.parent().unwrap_or(data).to_string_lossy());
+            found.next(format!(
+                "to use it: omit --home, unset SESSIOND_HOME, and set XDG_DATA_HOME={parent}"
+            ))
+        }
     }
 }
 
@@ -506,7 +519,7 @@ mod tests {
             (
                 "/home/u/.local/share/sessiond",
                 "of the folder /home/u/.local/share/sessiond",
-                "commands without --home",
+                "to use it: omit --home",
             ),
         ];
         for (data, what, next) in table {

@@ -90,6 +90,23 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     }
     let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
     let id = humanize::short_id(conversation.id);
+    let secrets = if options.secrets { " --secrets" } else { "" };
+    let output = options.output.as_deref().filter(|_| path.is_some());
+    if let Some(folder) = output.filter(|output| output.ends_with('/') || Path::new(output).is_dir()) {
+        let ending = match format {
+            ExportFormat::Json => "json",
+            ExportFormat::Bundle => "session-bundle.tar.zst",
+        };
+        let file = Path::new(folder).join(format!("{id}.{ending}"));
+        let file = shell_word(&file.to_string_lossy());
+        let problem = Problem::usage(format!(
+            "cannot export to {}: it names a folder",
+            one_line(folder)
+        ));
+        return Err(problem.hint(format!(
+            "name a file there: sessionctl export {id}{secrets} -o {file}"
+        )));
+    }
     let needs_no_file = format == ExportFormat::Json && path.is_none();
     let call = method::Export {
         conversation_id: conversation.id.into(),
@@ -99,31 +116,18 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         ..Default::default()
     };
     let answer = context.call_with_progress(&daemon, call).await;
-    let secrets = if options.secrets { " --secrets" } else { "" };
     let (answer, raw) = answer.map_err(|problem| match problem.exit {
         Exit::Usage if needs_no_file => problem.with_exit(Exit::Failed).hint(format!(
             "write it to a file: sessionctl export {id}{secrets} -o {id}.json"
         )),
         _ => match options.output.as_deref().map(Path::new) {
-            Some(file) if !file.is_dir() => problem.hint_if(
+            Some(file) => problem.hint_if(
                 ErrorKind::Conflict,
                 format!(
                     "sessionctl export {id}{secrets} -o {}",
                     shell_word(&unused_name(file).to_string_lossy())
                 ),
             ),
-            Some(folder) => {
-                let ending = match format {
-                    ExportFormat::Json => "json",
-                    ExportFormat::Bundle => "session-bundle.tar.zst",
-                };
-                let file = folder.join(format!("{id}.{ending}"));
-                let file = shell_word(&file.to_string_lossy());
-                problem.hint_if(
-                    ErrorKind::Conflict,
-                    format!("sessionctl export {id}{secrets} -o {file}"),
-                )
-            }
             None => problem,
         },
     })?;

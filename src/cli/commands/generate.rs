@@ -19,8 +19,8 @@ use crate::cli::{CommandDefinition, args};
 /// Print shell completions
 ///
 /// Packages and packaging/install.sh install the completions. The shell asks the program itself for commands, options,
-/// conversations, by id or title, and checkpoints. To load completions from your home folder in zsh, add fpath=(~/.zfunc $fpath)
-/// to ~/.zshrc before compinit.
+/// checkpoints, and conversations, which it finds by id or title. To load completions from your home folder in zsh, add
+/// fpath=(~/.zfunc $fpath) to ~/.zshrc before compinit.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

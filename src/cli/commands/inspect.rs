@@ -10,12 +10,13 @@ use crate::cli::event_stream::snapshot;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, STRONG, one_line, truncate};
 use crate::cli::problem::{CommandResult, Exit, Problem};
+use crate::cli::prompt_text::readable_prompt;
 use crate::cli::select::ConversationArgs;
 use crate::cli::table::{Table, dim, left, plain, right, wrapped};
 use crate::cli::talk::question;
 use crate::cli::tree::{TreeConversation, draw};
 
-/// How many columns are shown of a scheduled text: enough to recognize it.
+/// How many columns are shown of a scheduled or queued text: enough to recognize it.
 const SHOWN_TEXT_COLUMNS: usize = 60;
 
 /// Prints names and values, one pair per line. Empty values are omitted.
@@ -122,7 +123,9 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: St
     let queue = conversation.queue.iter().map(|waiting| {
         let held = if waiting.held { ", held" } else { "" };
         let turn = humanize::short(waiting.turn_id.as_str());
-        format!("turn {turn} for {}{held}", clock.age(waiting.queued_at))
+        let text = one_line(&readable_prompt(&waiting.prompt));
+        let text = truncate(&text, SHOWN_TEXT_COLUMNS, context.output.look);
+        format!("turn {turn} for {}{held}: {text}", clock.age(waiting.queued_at))
     });
     let open = if conversation.live { ", session open" } else { "" };
     let facts = [
@@ -178,7 +181,10 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Conversatio
             .map(|cause| format!(", cause {}", humanize::cause(cause)));
         let from = link.from_upstream_id.as_ref();
         let from = from.map(|from| format!(", from {}", humanize::short(from.as_str())));
-        let written = if link.written { "" } else { ", never written" };
+        let turns = match link.written {
+            true => humanize::session_turns(link.carried_turns, link.turns),
+            false => humanize::no_turns(link.carried_turns),
+        };
         let now = match undone.contains(&link.upstream_id) {
             _ if index + 1 == links.len() => ("head".to_owned(), GOOD),
             true => dim("undone"),
@@ -188,10 +194,7 @@ pub(in crate::cli) async fn chain(context: &mut Context<'_>, target: Conversatio
             humanize::reason(link.reason.into()),
             cause.unwrap_or_default(),
             from.unwrap_or_default(),
-            format!(
-                ", {}{written}",
-                humanize::session_turns(link.carried_turns, link.turns)
-            ),
+            format!(", {turns}"),
         ];
         table.row([
             (id, STRONG),

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Context;
 use crate::cli::connect::Daemon;
 use crate::cli::output::one_line;
-use crate::cli::problem::{CommandResult, DOCTOR_HINT, Problem};
+use crate::cli::problem::{CommandResult, DOCTOR_HINT, Exit, Problem};
 use crate::cli::select::ConversationArgs;
 use crate::cli::talk::turn::is_running;
 use crate::cli::{humanize, start as starting};
@@ -74,7 +74,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Conversati
     let name = humanize::name_in_sentence(&conversation);
     if conversation.head.is_some() {
         let what = format!("Start a new chat in {name}, without its history");
-        context.confirm(&what, false)?;
+        confirm_unless_running(context, &conversation, &what, false)?;
     }
     let reset = method::Reset::of(conversation.id);
     let reset = context.call_and_print(&daemon, reset).await;
@@ -89,6 +89,21 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Conversati
         done.push_str(&format!(" Undo with: {undo}"));
     }
     context.output.note_unedited(&done)
+}
+
+/// Asks as [`Context::confirm`], unless the daemon would refuse the command because a turn is running.
+fn confirm_unless_running(
+    context: &Context<'_>,
+    conversation: &Conversation,
+    what: &str,
+    needs_yes: bool,
+) -> CommandResult {
+    if is_running(conversation.state) && context.asks() {
+        let id = humanize::short_id(conversation.id);
+        let problem = Problem::new(Exit::Busy, "a turn is running; cancel it first");
+        return Err(problem.hint(format!("cancel the turn: sessionctl cancel {id}")));
+    }
+    context.confirm(what, needs_yes)
 }
 
 /// Adds the command that cancels the running turn to a refusal to end a session.
@@ -111,10 +126,10 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
         let what = format!("Delete {name} with its transcripts and all backups of them, for good");
         (what, TranscriptsOnDelete::Delete)
     } else {
-        let what = format!("Its transcripts are kept. Delete {name}");
+        let what = format!("Delete {name} and keep its transcripts");
         (what, TranscriptsOnDelete::Keep)
     };
-    context.confirm(&what, options.transcripts)?;
+    confirm_unless_running(context, &conversation, &what, options.transcripts)?;
     let delete = method::Delete {
         transcripts,
         ..method::Delete::of(conversation.id)

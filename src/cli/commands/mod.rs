@@ -62,7 +62,14 @@ impl Context<'_> {
     /// # Errors
     /// See [`DaemonConnector::connect`].
     pub(super) async fn connect(&mut self) -> CommandResult<Daemon> {
+        let (data, home) = (&self.connector.paths.data, &self.connector.daemon_options.home);
+        // The option may be mistyped.
+        let is_new = home.is_some() && !data.exists();
         let daemon = self.connector.connect().await?;
+        if is_new && data.exists() {
+            let what = format!("created a new data folder: {}", data.display());
+            self.output.note_unedited(&what)?;
+        }
         if let Some(config) = &self.connector.daemon_options.config
             && daemon.has_other_config(config)
         {
@@ -155,12 +162,15 @@ impl Context<'_> {
     /// # Errors
     /// The user declined; or there is no terminal and `--yes` is required.
     pub(super) fn confirm(&self, what: &str, needs_yes: bool) -> CommandResult {
-        let has_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
-        if self.yes || !(has_terminal || needs_yes) {
+        let asks = self.asks();
+        if self.yes || !(asks || needs_yes) {
             return Ok(());
         }
-        if !has_terminal {
-            let problem = Problem::usage(format!("without a terminal this needs --yes: {what}"));
+        if !asks {
+            let problem = Problem::usage(format!(
+                "there is no terminal to ask \"{}?\", and --yes was not given",
+                one_line(what)
+            ));
             return Err(problem.hint(format!("act without asking: sessionctl --yes {}", this_command())));
         }
         let question = self
@@ -180,6 +190,11 @@ impl Context<'_> {
             "y" | "yes" => Ok(()),
             _ => Err(Problem::failed("cancelled; nothing was changed")),
         }
+    }
+
+    /// Whether the user is asked before something is deleted.
+    pub(super) fn asks(&self) -> bool {
+        !self.yes && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
     /// Makes the main call of a command. Shows its progress if it takes long, and prints the answer with `--json`. Text that is

@@ -14,7 +14,7 @@ use super::answer_reader::AnswerReader;
 use super::question::{self, Question};
 use super::screen::Screen;
 use super::send::report_turn;
-use super::turn::{ConversationFollower, FollowTarget, OnQuestion};
+use super::turn::{ConversationFollower, FollowTarget, OnQuestion, is_running};
 use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
 use crate::cli::connect::Daemon;
@@ -59,7 +59,7 @@ pub(in crate::cli) struct Cancel {
 /// The text at the end of the help of `attach`.
 pub(in crate::cli) const ATTACH_HELP: &str = "\
 Shows the running turn (or the last one) and all later turns, and asks the agent's questions. If the daemon stops, waits up to a \
-minute for the next one. Ctrl-C leaves; the turn continues.
+minute for it to start again. Ctrl-C leaves; the turn continues.
 
 Examples:
   sessionctl attach .
@@ -214,10 +214,23 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
     };
     let answer = context.call_and_print(&daemon, call).await?;
     let id = humanize::short_id(conversation.id);
-    context.output.note(&match answer.cancelled {
-        true => format!("Cancelled the turn of {id}. Its history keeps what was said."),
-        false => format!("Nothing to cancel in {id}."),
-    })
+    if !answer.cancelled {
+        return context.output.note(&format!("Nothing to cancel in {id}."));
+    }
+    let dropped = if options.queued {
+        conversation.queue.len()
+    } else {
+        0
+    };
+    let prompts = humanize::count(dropped as u64, "queued prompt", "queued prompts");
+    let done = match (dropped, is_running(conversation.state)) {
+        (0, _) => format!("Cancelled the turn of {id}."),
+        (_, false) => format!("Cancelled {prompts} of {id}."),
+        (_, true) => format!("Cancelled the turn of {id} and {prompts}."),
+    };
+    context.output.note(&format!(
+        "{done} The history of the conversation keeps what the agent has said."
+    ))
 }
 
 /// Opens the session, and prints how it was opened.

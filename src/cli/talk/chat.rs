@@ -168,12 +168,20 @@ impl ChatLoop {
             context.output.update_width();
             let text = match typed {
                 LineInput::Text(text) => text,
-                LineInput::Interrupted => {
+                LineInput::Interrupted | LineInput::Suspended => {
                     match begun {
                         Some(OtherClientChange::Turn(what, start)) => {
                             context.output.note_dim(&what)?;
                             let done = until_ctrl_c(self.follow(context, start)).await;
                             report_outcome(context.output, done)?;
+                        }
+                        Some(OtherClientChange::Deleted) => {
+                            context.output.note("Another client deleted the conversation")?;
+                            if !lines.unfinished().is_empty() {
+                                let typed = format!("what you typed: {}", lines.unfinished());
+                                context.output.note_verbatim(&typed)?;
+                            }
+                            return Ok(());
                         }
                         Some(OtherClientChange::Change(what, after)) => {
                             context.output.note_dim(&what)?;
@@ -559,6 +567,8 @@ enum OtherClientChange {
     Turn(String, FollowTarget),
     /// The history or the folder changed, up to this event.
     Change(String, Option<Cursor>),
+    /// The conversation was deleted.
+    Deleted,
 }
 
 /// Waits until another client starts a turn or changes the conversation. Each event is read as soon as it arrives, so that the
@@ -591,6 +601,7 @@ async fn next_change_by_other_client(
                 return turn(what, FollowTarget::Since(before));
             }
             (Event::Snapshot { running: Some(_), .. }, _) => return turn(PROMPT, FollowTarget::Running),
+            (Event::Deleted {}, _) => return OtherClientChange::Deleted,
             // The event with the new prompt comes next.
             (Event::Edited { .. }, _) => edited = change,
             _ => {

@@ -37,7 +37,7 @@ const INTERRUPTED_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without a time, continues now and follows the turn. If the agent has recorded the interrupted prompt, it is asked to continue, or \
-TEXT is sent. Otherwise the prompt is sent again, followed by TEXT.
+the text of --text is sent. Otherwise the prompt is sent again, followed by that text. Queued prompts are sent after it.
 
 A scheduled continuation survives restarts and is sent exactly once. If you send a prompt earlier and the agent answers it, the \
 continuation is cancelled.
@@ -105,6 +105,12 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     call.text = options.text.as_deref().map(PromptContent::text);
     // With JSON, the caller polls for the outcome.
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
+        if !conversation.queue.is_empty() {
+            let prompts = humanize::count(conversation.queue.len() as u64, "queued prompt", "queued prompts");
+            let id = humanize::short_id(conversation.id);
+            let also = format!("sends {prompts} too; to follow them: sessionctl attach {id}");
+            context.output.note_dim(&also)?;
+        }
         let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
         let ended = follower.follow(FollowTarget::Continue(call)).await;
         let ended = ended.map_err(|problem| {
@@ -375,9 +381,18 @@ fn report_outcome(
     }
     let clock = Clock::here();
     let detail = detail.as_deref().map(one_line).unwrap_or_default();
+    let queued = match conversation.queue.len() as u64 {
+        0 => String::new(),
+        queued => format!(
+            " and sends {}",
+            humanize::count(queued, "queued prompt", "queued prompts")
+        ),
+    };
     let what = match (did, at.filter(|at| *at > clock.now)) {
-        (ContinueOutcome::Continues, Some(at)) => format!("continues at {}", clock.time_and_distance(at)),
-        (ContinueOutcome::Continues, None) => "continues now".to_owned(),
+        (ContinueOutcome::Continues, Some(at)) => {
+            format!("continues at {}{queued}", clock.time_and_distance(at))
+        }
+        (ContinueOutcome::Continues, None) => format!("continues now{queued}"),
         (ContinueOutcome::Opened, _) => detail,
         (ContinueOutcome::Asks, _) => format!("waits for an answer; {detail}"),
         (ContinueOutcome::Nothing, _) if detail.is_empty() => "was not interrupted".to_owned(),

@@ -269,7 +269,11 @@ pub(in crate::cli) async fn resolve_checkpoint(
     word: &str,
 ) -> CommandResult<String> {
     if word.parse::<i64>().is_err() {
-        return Ok(word.to_owned());
+        return match find_turn(daemon, &id.into(), word).await {
+            // No turn of this agent can be named, so that a list of them does not help.
+            Err(problem) if problem.kind() == Some(ErrorKind::Unsupported) => Err(problem),
+            _ => Ok(word.to_owned()),
+        };
     }
     match find_turn(daemon, &id.into(), word).await {
         Ok(turn) => Ok(turn.checkpoint.id.as_str().to_owned()),

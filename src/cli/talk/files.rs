@@ -140,7 +140,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
     let folder = shell_word(&folder.unwrap_or(Path::new("/")).to_string_lossy());
     problem
         .with_exit(Exit::Usage)
-        .hint(format!("list the files that are there: ls {folder}"))
+        .hint(format!("see which files exist: ls {folder}"))
 }
 
 /// The URI of a file. Bytes that a URI cannot contain are written as `%XX`.

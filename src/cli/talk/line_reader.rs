@@ -26,7 +26,7 @@ use crate::cli::commands::Context;
 use crate::cli::keyboard;
 use crate::cli::output::{DIM, Look, Output, columns_of, is_dumb_terminal, one_line};
 use crate::cli::problem::{CommandResult, Problem};
-use crate::cli::signals::{CtrlCListener, TerminalModes, turn_echo_off};
+use crate::cli::signals::{CtrlCListener, TerminalModes, suspend, turn_echo_off};
 use crate::cli::{lock, log_error};
 use crate::paths::ownership::NO_LINK;
 
@@ -74,6 +74,8 @@ pub(super) enum LineInput {
     CtrlD,
     /// No input yet: something has to be shown first.
     Interrupted,
+    /// No input yet: after Ctrl-Z this process was suspended, and continues now.
+    Suspended,
 }
 
 impl LineReader {
@@ -105,6 +107,11 @@ impl LineReader {
             KeyCode::Tab,
             ReedlineEvent::HistoryHintComplete,
         );
+        keys.add_binding(
+            KeyModifiers::CONTROL,
+            KeyCode::Char('z'),
+            ReedlineEvent::ExecuteHostCommand(String::new()),
+        );
         let rest = Arc::default();
         let hinter = Completion {
             commands: Arc::clone(&self.commands),
@@ -133,6 +140,11 @@ impl LineReader {
                 editor
             }
         })
+    }
+
+    /// The text that was typed before the last line was interrupted.
+    pub(super) fn unfinished(&self) -> &str {
+        &self.unfinished
     }
 
     /// Reads the next line. Returns [`LineInput::Interrupted`] when `interruption` is ready. The text typed so far is then removed from
@@ -174,13 +186,16 @@ impl LineReader {
             // The user may have completed a line just before the request to stop.
             self.stop_requested.store(false, Ordering::Relaxed);
             let (editor, typed) = edited.map_err(|error| unreadable(&io::Error::other(error)))?;
-            if let Ok(LineInput::Interrupted) = typed {
+            if let Ok(LineInput::Interrupted | LineInput::Suspended) = typed {
                 self.unfinished = editor.current_buffer_contents().to_owned();
                 let before = &self.unfinished[..editor.current_insertion_point()];
                 let columns = columns_of(io::stderr()).unwrap_or(80);
                 erase_line(before, columns).map_err(|error| unreadable(&error))?;
                 // Use a new editor: the old one would draw at its old position, over text that is shown meanwhile.
                 self.editor = Some(self.editor(output)?);
+                if let Ok(LineInput::Suspended) = typed {
+                    suspend().map_err(|error| unreadable(&error))?;
+                }
                 return Ok(LineInput::Interrupted);
             }
             self.editor = Some(editor);
@@ -310,6 +325,7 @@ fn read_edited_line(
             Signal::CtrlC => return Ok(LineInput::CtrlC),
             Signal::CtrlD => return Ok(LineInput::CtrlD),
             Signal::ExternalBreak(_) => return Ok(LineInput::Interrupted),
+            Signal::HostCommand(_) => return Ok(LineInput::Suspended),
             _ => {}
         }
     }

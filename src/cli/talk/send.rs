@@ -14,6 +14,7 @@ use super::turn::{ConversationFollower, FollowTarget, OnQuestion};
 use crate::cli::commands::Context;
 use crate::cli::commands::create::new_here;
 use crate::cli::commands::history::lost_hint;
+use crate::cli::complete;
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, Look, one_line, truncate};
 use crate::cli::problem::{CommandResult, Exit, Problem};
@@ -49,6 +50,9 @@ pub(in crate::cli) struct Send {
     /// Send to a new conversation in this folder (omit CONV)
     #[arg(long)]
     new: bool,
+    /// Agent of the new conversation (default: default_agent in the configuration)
+    #[arg(long, value_name = "NAME", requires = "new", add = complete::agent())]
+    agent: Option<String>,
     /// Queue the prompt if a turn is running (default: fail as busy)
     #[arg(long)]
     queue: bool,
@@ -110,7 +114,7 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
         Some(picked) => picked,
         None if options.new => {
             let daemon = context.connect().await?;
-            let made = new_here(&daemon, None).await?;
+            let made = new_here(&daemon, options.agent).await?;
             let look = context.output.note_look;
             let (sign, id) = (look.sign("→", "->"), humanize::short_id(made.id));
             let line = look.paint(DIM, &format!("{sign} {id} (new, {})", made.agent));

@@ -63,7 +63,7 @@ impl BundleFiles {
         let Some(((_, format), transcripts)) = entry.listed_transcripts().zip(services.transcripts_of(entry))
         else {
             return Err(NoFiles::Missing(format!(
-                "this version cannot export transcripts of the agent {:?}",
+                "session-bridge reads no transcripts of the agent {:?}, so none is exported",
                 held.agent.as_str()
             )));
         };

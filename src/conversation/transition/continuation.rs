@@ -131,7 +131,7 @@ impl<R> Model<R> {
             text: text.or_else(|| scheduled?.text.clone()),
         };
         if self.record.cut.is_none() && new.text.is_none() && !new.line {
-            return conflict("no turn was interrupted; pass a prompt as text");
+            return conflict("no turn was interrupted, and no text to send was given");
         }
         Ok(new)
     }

@@ -195,7 +195,10 @@ impl<R> Model<R> {
         let Some(closing) = self.closing.take_if(|closing| closing.number == job) else {
             return;
         };
-        self.emit(Event::Closed {});
+        // A client must not wait for the next prompt of a conversation that is being deleted.
+        if !self.is_deleting() {
+            self.emit(Event::Closed {});
+        }
         for caller in closing.callers {
             self.answer(caller, Ok(Answer::Done));
         }
