@@ -346,7 +346,7 @@ fn an_answer_in_a_command_shows_what_it_is_about() {
     }
 }
 
-/// A command of one long line and one of many lines leave the screen at its top, and so do a long path and a long title.
+/// A command of one long line and one of many lines leave the screen at its top, and so do a long title and a long folder.
 #[test]
 fn what_left_the_screen_is_read_before_it_is_allowed() {
     let home = Home::new();
@@ -356,11 +356,9 @@ fn what_left_the_screen_is_read_before_it_is_allowed() {
     let bash =
         |command: &str| format!(r#"[[ask Run it?]] [[tool Bash {{"command":"{command}"}}]] [[say Done]]"#);
     let titled = format!("[[ask first {}]] [[say Done]]", "long title ".repeat(300));
-    let path = format!("first/{}", "long/".repeat(500));
-    let edit = format!(
-        r#"[[ask Edit it?]] [[tool Edit {{"file_path":"{path}","old_string":"a","new_string":"b"}}]] [[say Done]]"#
-    );
-    for prompt in [bash(&wide), bash(&tall), titled, edit] {
+    let folder = format!("first/{}", "long/".repeat(500));
+    let placed = format!(r#"[[ask Run it?]] [[tool Bash {{"command":"ls","cwd":"{folder}"}}]] [[say Done]]"#);
+    for prompt in [bash(&wide), bash(&tall), titled, placed] {
         let paged = |arguments: &[&str]| {
             let mut command = home.command(arguments);
             Terminal::of(80, command.env("NO_COLOR", "1").env("PAGER", "sed s/^/PAGED:/"))

@@ -446,14 +446,12 @@ impl Form {
             String::new()
         };
         match field.kind {
-            FieldKind::One(_) => {
-                format!("{numbers}an option's name and Enter answers{skips}, n declines, ? helps")
+            FieldKind::One(_) => format!("{numbers}an option's name answers{skips}, n declines, ? helps"),
+            FieldKind::Some(_) => {
+                format!("{numbers}names with commas and Enter{skips}, n declines, ? helps")
             }
-            FieldKind::Some(_) => format!(
-                "{numbers}names, with commas between them, and Enter answer{skips}, n and Enter declines, ? helps"
-            ),
             FieldKind::Text => format!("type the answer and Enter{skips}; {decline} declines it"),
-            _ => format!("type the answer and Enter{skips}, n and Enter declines, ? helps"),
+            _ => format!("type the answer and Enter{skips}, n declines, ? helps"),
         }
     }
 
