@@ -41,6 +41,8 @@ pub(super) struct Look {
     pub(super) unicode: bool,
     /// The width of the terminal in columns, or `None` if the output is not a terminal.
     pub(super) columns: Option<usize>,
+    /// The height of the terminal in rows, if it is known.
+    pub(super) rows: Option<usize>,
 }
 
 impl Look {
@@ -49,6 +51,7 @@ impl Look {
             coloured: anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
             unicode,
             columns: stream.is_terminal().then(|| columns_of(stream)).flatten(),
+            rows: rows_of(stream),
         }
     }
 
@@ -134,11 +137,12 @@ impl Output {
         }
     }
 
-    /// Reads the width of the terminal again, which the user may have changed.
-    pub(super) fn update_width(&mut self) {
+    /// Reads the size of the terminal again, which the user may have changed.
+    pub(super) fn update_size(&mut self) {
         let measure = |columns: &mut Option<usize>, now| *columns = columns.and(now);
         measure(&mut self.look.columns, columns_of(io::stdout()));
         measure(&mut self.note_look.columns, columns_of(io::stderr()));
+        self.note_look.rows = rows_of(io::stderr());
     }
 
     /// Whether notes and progress go to a terminal, where a user sees them.
@@ -368,6 +372,26 @@ pub(super) fn width_of(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 
+/// How many rows of a terminal a text takes, if its lines are as long as they are.
+pub(super) fn rows_of_text(text: &str, columns: usize) -> usize {
+    let plain = anstream::adapter::strip_str(text).to_string();
+    let rows = plain.split('\n').map(|line| {
+        let (mut rows, mut at) = (1, 0);
+        for character in line.chars() {
+            let width = match character {
+                '\t' => 8 - at % 8,
+                other => other.width().unwrap_or(0),
+            };
+            if at + width > columns && columns > 0 {
+                (rows, at) = (rows + 1, 0);
+            }
+            at += width;
+        }
+        rows
+    });
+    rows.sum()
+}
+
 /// Fills lines with these parts, which are not broken. A command that is longer than a line begins on the next one if its first
 /// word does not fit.
 fn fill_lines<'t>(parts: impl IntoIterator<Item = &'t str>, columns: usize, indent: usize) -> String {
@@ -477,4 +501,10 @@ pub(super) fn columns_of(stream: impl AsFd) -> Option<usize> {
     } else {
         usize::from(size.ws_col)
     })
+}
+
+/// The height of a terminal in rows, or `None` if the stream is not a terminal or does not know.
+fn rows_of(stream: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
 }

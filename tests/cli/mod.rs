@@ -25,6 +25,8 @@ mod export_secrets;
 mod finding;
 mod foreign_home;
 mod forking;
+#[cfg(target_os = "linux")]
+mod forms;
 mod help;
 #[cfg(target_os = "linux")]
 mod here;

@@ -84,7 +84,16 @@ fn has_utc_time(text: &str) -> bool {
 /// The commands that a text names, as they can be pasted. One ends with its line, or before what is said of it.
 pub(crate) fn commands(told: &str) -> Vec<&str> {
     let starts = told.match_indices("sessionctl ").map(|(at, _)| &told[at..]);
-    let ends = ["\n", "; ", " (", " imports ", " uses ", " lists "];
+    let ends = [
+        "\n",
+        "; ",
+        " (",
+        " imports ",
+        " uses ",
+        " lists ",
+        " declines ",
+        " follows ",
+    ];
     starts
         .map(|rest| {
             ends.iter()

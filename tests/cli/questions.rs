@@ -346,6 +346,67 @@ fn an_answer_in_a_command_shows_what_it_is_about() {
     }
 }
 
+/// A command of one long line and one of many lines leave the screen at its top, and so do a long title and a long folder.
+#[test]
+fn what_left_the_screen_is_read_before_it_is_allowed() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let wide = format!("echo first; echo {}", "x".repeat(5_000));
+    let tall = format!("echo first\\n{}", "echo next\\n".repeat(30));
+    let bash =
+        |command: &str| format!(r#"[[ask Run it?]] [[tool Bash {{"command":"{command}"}}]] [[say Done]]"#);
+    let titled = format!("[[ask first {}]] [[say Done]]", "long title ".repeat(300));
+    let folder = format!("first/{}", "long/".repeat(500));
+    let placed = format!(r#"[[ask Run it?]] [[tool Bash {{"command":"ls","cwd":"{folder}"}}]] [[say Done]]"#);
+    for prompt in [bash(&wide), bash(&tall), titled, placed] {
+        let paged = |arguments: &[&str]| {
+            let mut command = home.command(arguments);
+            Terminal::of(80, command.env("NO_COLOR", "1").env("PAGER", "sed s/^/PAGED:/"))
+        };
+        let answers = [
+            &["send", &id, &prompt][..],
+            &["answer", &id, "allow"],
+            &["answer", &id, "y"],
+        ];
+        for arguments in answers {
+            if arguments[0] == "answer" {
+                assert_eq!(home.run(&["send", &id, &prompt]).status.code(), Some(8));
+            }
+            let mut terminal = paged(arguments);
+            terminal.until(ASKED);
+            terminal.type_in("y");
+            let read = terminal.until(ASKED);
+            let paged = read
+                .lines()
+                .any(|line| line.contains("PAGED:") && line.contains("first"));
+            assert!(paged, "{arguments:?}: {read}");
+            terminal.type_in("y");
+            terminal.exits(0);
+        }
+    }
+    // What fits is allowed at once.
+    let tall = format!("echo first\\n{}", "echo next\\n".repeat(10));
+    assert_eq!(home.run(&["send", &id, &bash(&tall)]).status.code(), Some(8));
+    Terminal::run_plain(&home, 80, &["answer", &id, "allow"]).exits(0);
+}
+
+/// What was not understood is said to be no answer; a key that only helps is not.
+#[test]
+fn what_was_not_understood_is_named() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
+    terminal.until(ASKED);
+    terminal.type_in("?");
+    let helped = terminal.until("Other keys do nothing.");
+    assert!(!helped.contains("no answer"), "{helped}");
+    terminal.type_in("perhaps\r");
+    terminal.until("perhaps is no answer");
+    terminal.until("Other keys do nothing.");
+    terminal.type_in("y");
+    terminal.exits(0);
+}
+
 /// A key that was typed just before answers nothing either.
 #[test]
 fn ctrl_d_leaves_the_question_open() {

@@ -34,13 +34,16 @@ Examples:
   sessionctl answer .
   sessionctl answer 90e2e180 allow
   sessionctl answer 90e2e180 deny --question ID
+  sessionctl answer 90e2e180 Blue
+  sessionctl answer 90e2e180 colour=Blue rooms=1,3
   sessionctl answer 90e2e180 '{\"action\":\"decline\"}'")]
 pub(in crate::cli) struct Answer {
     #[command(flatten)]
     target: ConversationArgs,
-    /// allow, always (if offered), deny, cancel, an option's name or id, or an ACP outcome as JSON
+    /// allow, always (if offered), deny, cancel, an option's name, id or number, FIELD=VALUE for each field of a form, or an
+    /// ACP outcome as JSON
     #[arg(value_name = "ANSWER")]
-    answer: Option<String>,
+    answer: Vec<String>,
     /// Id of the question (default: the only open one)
     #[arg(long, value_name = "ID")]
     question: Option<String>,
@@ -72,15 +75,15 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
     let named = options.question.as_deref();
     let advice = context.output.advice(conversation.id);
     let interrupt = open_question(&conversation, named, &advice)?;
-    let Some(answer) = &options.answer else {
+    let answer = options.answer.join(" ");
+    if options.answer.is_empty() {
         let interrupt = interrupt.ok_or_else(|| not_open_problem(&id, named.unwrap_or_default()))?;
         return ask(context, daemon, &conversation, interrupt).await;
-    };
+    }
     let outcome = match &interrupt {
         Some(interrupt) => {
-            let outcome = question::parse_answer(interrupt, answer).ok_or_else(|| {
-                let message = format!("invalid answer: {}", one_line(answer));
-                Problem::usage(message).hint(question::command(&advice, interrupt))
+            let outcome = question::parse_answer(interrupt, &options.answer).map_err(|why| {
+                Problem::usage(format!("invalid answer: {why}")).hint(question::command(&advice, interrupt))
             })?;
             if !confirm_seen(context, &daemon, &conversation, interrupt, &outcome).await? {
                 return ask(context, daemon, &conversation, interrupt.clone()).await;
@@ -88,7 +91,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
             outcome
         }
         // The question is not open; the daemon reports what happened to it.
-        None => question::selected_outcome(answer),
+        None => question::selected_outcome(&answer),
     };
     let interrupt_id = match (&interrupt, named) {
         (Some(interrupt), _) => interrupt.id.clone(),
@@ -113,7 +116,7 @@ pub(in crate::cli) async fn answer(context: &mut Context<'_>, options: Answer) -
     };
     context
         .output
-        .note_unedited(&format!("Answered {}: {subject}\n{follows}", one_line(answer)))
+        .note_unedited(&format!("Answered {}: {subject}\n{follows}", one_line(&answer)))
 }
 
 /// Asks the user the question, and follows the turn to its end.
@@ -125,6 +128,12 @@ async fn ask(
 ) -> CommandResult {
     let mut follower = ConversationFollower::new(context, Rc::new(daemon), conversation, None);
     if !follower.is_attended() {
+        let (_, running) = snapshot(&follower.daemon(), conversation.id)
+            .await
+            .unwrap_or_default();
+        let updates = running.map(|running| running.updates).unwrap_or_default();
+        let lines = question::lines(&interrupt, &conversation.cwd, &updates);
+        follower.screen.question(&lines)?;
         return Err(follower.unanswered_problem(&interrupt));
     }
     follower.priority_question = Some(interrupt.id);
@@ -148,7 +157,7 @@ async fn confirm_seen(
     let updates = running.map(|running| running.updates).unwrap_or_default();
     let look = context.output.note_look;
     let question = Question::from_updates(interrupt, &conversation.cwd, &updates, look);
-    if question.hidden_lines() > 0 && question.allows(outcome) {
+    if question.is_unread() && question.allows(outcome) {
         return Ok(false);
     }
     let quiet = std::mem::take(&mut context.output.quiet);

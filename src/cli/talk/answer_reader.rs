@@ -7,13 +7,13 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
-use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste, KeyCode, KeyModifiers};
+use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste, Event, KeyCode, KeyModifiers};
 use crossterm::execute;
 use rustix::termios::{LocalModes, Termios};
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::cli::output::is_dumb_terminal;
+use crate::cli::output::{is_dumb_terminal, one_line};
 use crate::cli::signals::{self, TerminalModes};
 use crate::cli::{keyboard, log_error};
 
@@ -81,9 +81,10 @@ impl AnswerReader {
         }
     }
 
-    /// Waits for a single key of `keys`, `?`, Ctrl-D, or a word followed by Enter. Returns `None` if the terminal cannot be
-    /// read. A single letter that is not in `keys` is discarded. Never resolves before [`listen`](Self::listen) is called.
-    /// Nothing typed is lost when the future is dropped.
+    /// Waits for a single key of `keys`, `?`, Ctrl-D, or a word followed by Enter, which is empty if nothing was typed. Returns
+    /// `None` if the terminal cannot be read. A single letter that is not in `keys` is discarded. If there are no keys, the
+    /// answer is a line: letters are not keys, and text can be pasted. Never resolves before [`listen`](Self::listen) is
+    /// called. Nothing typed is lost when the future is dropped.
     pub(super) async fn read_answer(&mut self, keys: String) -> Option<String> {
         if self.modes.is_none() {
             return std::future::pending().await;
@@ -92,7 +93,7 @@ impl AnswerReader {
             let event = tokio::select! {
                 biased;
                 event = keyboard::next_event() => event.ok()?,
-                () = tokio::time::sleep_until(self.key_counts_at), if is_one_letter(&self.word) => {
+                () = tokio::time::sleep_until(self.key_counts_at), if !keys.is_empty() && is_one_letter(&self.word) => {
                     if keys.contains(&self.word) {
                         return Some(self.take_word());
                     }
@@ -100,6 +101,11 @@ impl AnswerReader {
                     continue;
                 }
             };
+            if let (Event::Paste(text), true) = (&event, keys.is_empty()) {
+                let text = one_line(text);
+                self.word.push_str(&text);
+                echo(&text);
+            }
             let Some(key) = event.as_key_event() else {
                 continue;
             };
@@ -115,7 +121,9 @@ impl AnswerReader {
                 continue;
             }
             match key.code {
-                KeyCode::Char('?') if self.word.is_empty() => return Some("?".to_owned()),
+                KeyCode::Char('?') if self.word.is_empty() && !keys.is_empty() => {
+                    return Some("?".to_owned());
+                }
                 KeyCode::Char(letter) => {
                     self.word.push(letter);
                     self.key_counts_at = Instant::now() + KEY_PAUSE;
@@ -125,7 +133,8 @@ impl AnswerReader {
                     self.delete_letter();
                     self.key_counts_at = Instant::now() + KEY_PAUSE;
                 }
-                KeyCode::Enter if !self.word.is_empty() => return Some(self.take_word()),
+                KeyCode::Enter if self.word.is_empty() => return Some(String::new()),
+                KeyCode::Enter => return Some(self.take_word()),
                 _ => {}
             }
         }

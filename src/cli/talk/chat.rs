@@ -165,7 +165,7 @@ impl ChatLoop {
             let mut begun = None;
             let begins = async { begun = Some(next_change_by_other_client(&daemon, id, after).await) };
             let typed = lines.next_line(context.output, begins).await?;
-            context.output.update_width();
+            context.output.update_size();
             let text = match typed {
                 LineInput::Text(text) => text,
                 LineInput::Interrupted | LineInput::Suspended => {

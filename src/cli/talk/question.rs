@@ -1,10 +1,8 @@
 //! Questions of the agent: their text, the meaning of each answer, and the command that answers them.
 //!
 //! It owns what the user must see before answering: the whole command, the change as a diff, the folder. Pure, except that
-//! the file that would be overwritten is read for its diff. It must not know how an answer gets to the daemon.
+//! the file that would be overwritten is read for its diff (`tool_call`). It must not know how an answer gets to the daemon.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use bridge_protocol::raw::RawJson;
@@ -12,11 +10,12 @@ use bridge_protocol::turn::{Interrupt, InterruptKind};
 use bridge_protocol::{ConversationId, InterruptId, method};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use similar::{ChangeTag, TextDiff};
 
+use super::form::Form;
+use super::tool_call::{ToolCall, diff, text_before};
 use crate::cli::advice::Advice;
 use crate::cli::humanize;
-use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, STRONG, escape_controls, one_line};
+use crate::cli::output::{ATTENTION, DIM, Look, STRONG, escape_controls, one_line, rows_of_text};
 use crate::paths::shell_word;
 
 #[cfg(test)]
@@ -25,14 +24,8 @@ mod tests;
 /// The name that other clients see for an answer given here.
 pub(super) const ANSWERER: &str = "sessionctl";
 
-/// Lines of a change that are shown with the question; `d` shows all.
-const SHOWN_LINES: usize = 24;
-
-/// The largest file that is read for a diff.
-const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
-
-/// Lines of context around a change.
-const CONTEXT_LINES: usize = 3;
+/// The rows of a terminal that does not know how many it has.
+const USUAL_ROWS: usize = 24;
 
 /// The keys of options, in the order in which they are shown.
 const OPTION_KEYS: &str = "yanN123456789";
@@ -103,190 +96,6 @@ pub(super) struct AnswerOption {
     kind: String,
 }
 
-/// The part of a tool call that the user has to see. A request may omit values that an earlier update contained.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ToolCall {
-    tool_call_id: Option<String>,
-    /// The agent's words for it.
-    pub(super) title: Option<String>,
-    kind: Option<String>,
-    raw_input: Option<Value>,
-    content: Option<Vec<Value>>,
-    /// Whether its end was shown.
-    #[serde(skip)]
-    pub(super) has_ended: bool,
-}
-
-impl ToolCall {
-    /// Merges the values of a later update into the call.
-    pub(super) fn merge(&mut self, later: Self) {
-        self.tool_call_id = later.tool_call_id.or(self.tool_call_id.take());
-        self.title = later.title.or(self.title.take());
-        self.kind = later.kind.or(self.kind.take());
-        self.raw_input = later.raw_input.or(self.raw_input.take());
-        let content = later.content.filter(|content| !content.is_empty());
-        self.content = content.or(self.content.take());
-    }
-
-    /// The result of the call on one line: lines added and removed, or the first line of its output.
-    pub(super) fn result(&self) -> Option<String> {
-        let (mut added, mut removed, mut changes) = (0, 0, false);
-        for edit in self.edits(|_| Ok(String::new())) {
-            changes = true;
-            let (more, less) = edit.counts();
-            added += more;
-            removed += less;
-        }
-        if changes {
-            return Some(format!("+{added} -{removed}"));
-        }
-        let text = self.texts().collect::<Vec<_>>().join("\n");
-        // Claude Code's adapter puts the output of a tool between Markdown fences.
-        let is_empty = |line: &str| line.trim().is_empty() || line.starts_with("```");
-        let mut lines = text.lines().filter(|line| !is_empty(line));
-        let first = one_line(lines.next()?);
-        Some(match lines.count() {
-            0 => first,
-            more => format!("{first} (+{})", humanize::count(more as u64, "line", "lines")),
-        })
-    }
-
-    /// The command that the call runs, with its line breaks.
-    fn command(&self) -> Option<String> {
-        match self.input("command")? {
-            Value::String(command) => Some(command.clone()),
-            Value::Array(words) => {
-                // Quote the words as in a shell, because the user approves the word boundaries too.
-                let words = words.iter().map(|word| word.as_str().map(shell_word));
-                Some(words.collect::<Option<Vec<String>>>()?.join(" "))
-            }
-            _ => None,
-        }
-    }
-
-    fn input(&self, name: &str) -> Option<&Value> {
-        self.raw_input.as_ref()?.get(name)
-    }
-
-    /// The boolean arguments that are true, on one line. The command and the change do not show these, for example running
-    /// outside the sandbox or replacing every occurrence of a text.
-    fn enabled_flags(&self, look: Look) -> Option<String> {
-        let input = self.raw_input.as_ref()?.as_object()?;
-        let is_on = input.iter().filter(|(_, value)| **value == Value::Bool(true));
-        let names: Vec<String> = is_on.map(|(name, _)| one_line(name)).collect();
-        (!names.is_empty()).then(|| look.paint(ATTENTION, &format!("  with {}", names.join(", "))))
-    }
-
-    fn input_text(&self, name: &str) -> Option<&str> {
-        self.input(name)?.as_str()
-    }
-
-    /// The contents of the call that have this type.
-    fn contents(&self, kind: &'static str) -> impl Iterator<Item = &Value> {
-        let contents = self.content.iter().flatten();
-        contents.filter(move |content| content["type"] == kind)
-    }
-
-    /// The files that the call changes. `before` returns the old text of a file if the diff omits it: Claude Code's adapter
-    /// omits it for each file that is written whole, whether it exists or not.
-    fn edits(&self, before: impl Fn(&str) -> Result<String, String>) -> Vec<FileEdit> {
-        let shown = self.contents("diff").filter_map(|diff| {
-            let text = |name: &str| diff[name].as_str().map(str::to_owned);
-            let path = text("path")?;
-            Some(FileEdit {
-                old: text("oldText").map_or_else(|| before(&path), Ok),
-                new: text("newText")?,
-                path,
-            })
-        });
-        shown.collect()
-    }
-
-    /// The changed file, taken from the arguments of common tools, for agents that send no diff.
-    fn edit_of_input(&self, before: impl Fn(&str) -> Result<String, String>) -> Option<FileEdit> {
-        let path = self.input_text("file_path").or_else(|| self.input_text("path"))?;
-        let pair = (self.input_text("old_string"), self.input_text("new_string"));
-        let (old, new) = match pair {
-            (Some(old), Some(new)) => (Ok(old.to_owned()), new),
-            _ => (before(path), self.input_text("content")?),
-        };
-        Some(FileEdit {
-            path: path.to_owned(),
-            old,
-            new: new.to_owned(),
-        })
-    }
-
-    fn texts(&self) -> impl Iterator<Item = &str> {
-        let contents = self.contents("content");
-        contents.filter_map(|content| content["content"]["text"].as_str())
-    }
-}
-
-/// A file that a tool call would change.
-struct FileEdit {
-    path: String,
-    /// The old text, or why it is not known.
-    old: Result<String, String>,
-    new: String,
-}
-
-impl FileEdit {
-    /// The old text; empty if it is not known.
-    fn old(&self) -> &str {
-        self.old.as_deref().unwrap_or_default()
-    }
-
-    /// How many lines the change adds and removes.
-    fn counts(&self) -> (u64, u64) {
-        let (mut added, mut removed) = (0, 0);
-        for change in TextDiff::from_lines(self.old(), &self.new).iter_all_changes() {
-            match change.tag() {
-                ChangeTag::Insert => added += 1,
-                ChangeTag::Delete => removed += 1,
-                ChangeTag::Equal => {}
-            }
-        }
-        (added, removed)
-    }
-
-    /// The absolute path: an agent may send a path relative to its folder.
-    fn whole_path(&self, folder: &str) -> String {
-        let path = Path::new(folder).join(one_line(&self.path));
-        path.display().to_string()
-    }
-
-    /// The path of the file and the number of changed lines, on one line.
-    fn summary(&self, folder: &str, look: Look) -> String {
-        let path = look.paint(STRONG, &self.whole_path(folder));
-        let (added, removed) = self.counts();
-        match &self.old {
-            Ok(_) => format!("  {path}  +{added} -{removed}"),
-            Err(_) => format!("  {path}  +{added}, replaces a file that is not shown"),
-        }
-    }
-}
-
-/// Reads the text of a file that would be overwritten. A file that does not exist is empty.
-///
-/// # Errors
-/// Why the file cannot be shown.
-fn text_before(file: &Path) -> Result<String, String> {
-    let found = match fs::metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        found => found.map_err(|error| error.to_string())?,
-    };
-    if !found.is_file() {
-        return Err("it is not a regular file".to_owned());
-    }
-    if found.len() > FILE_LIMIT_BYTES {
-        return Err(format!("it is larger than {}", humanize::size(FILE_LIMIT_BYTES)));
-    }
-    let bytes = fs::read(file).map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
-}
-
 /// A question as it is asked on a terminal.
 #[derive(Debug)]
 pub(super) struct Question {
@@ -294,9 +103,13 @@ pub(super) struct Question {
     subject: String,
     /// What the agent would do, line by line.
     details: Vec<String>,
-    /// How many lines of the details are always shown: the command, the folder and the list of changed files.
-    uncut_lines: usize,
+    /// How many lines of the details are shown with the question; `d` shows all.
+    shown_lines: usize,
+    /// Whether the question is on the screen as a whole when it is answered.
+    is_on_screen: bool,
     options: Vec<KeyedOption>,
+    /// The form, if it is one.
+    form: Option<Form>,
     /// Whether the user has seen the details that are not shown with the question.
     pub(super) was_fully_shown: bool,
 }
@@ -308,6 +121,16 @@ struct KeyedOption {
     option: AnswerOption,
     /// How it is shown, if it is the first of its kind.
     kind: Option<&'static OptionKind>,
+}
+
+/// What a typed answer does.
+pub(super) enum Reply {
+    /// It is the answer, with the note that confirms it.
+    Answer(RawJson, String),
+    /// It answers one field of a form; the note confirms it, and the form asks for the next.
+    Next(Box<Form>, String),
+    /// It is no answer, for this reason.
+    Unknown(String),
 }
 
 impl Question {
@@ -351,6 +174,10 @@ impl Question {
         if command.is_some() || !edits.is_empty() {
             details.extend(call.enabled_flags(look));
         }
+        let form = form(interrupt);
+        if let Some(form) = &form {
+            details.extend(form.lines(look));
+        }
         let uncut_lines = details.len();
         for edit in &edits {
             // The line above the changes names a single file already.
@@ -373,13 +200,46 @@ impl Question {
         for line in reasons.iter().flat_map(|reason| reason.lines()) {
             details.push(format!("  {}", look.paint(DIM, &escape_controls(line))));
         }
-        Self {
+        let question = Self {
             subject,
+            shown_lines: details.len(),
             details,
-            uncut_lines,
+            is_on_screen: true,
             options: options_with_keys(interrupt),
+            form,
             was_fully_shown: false,
+        };
+        question.fitted(uncut_lines, look)
+    }
+
+    /// Limits the lines that are shown to those that fit on the screen. The first `uncut` lines, which are the command, the
+    /// folder and the list of changed files, are shown even if the screen is too small for them.
+    fn fitted(mut self, uncut: usize, look: Look) -> Self {
+        let columns = look.columns.unwrap_or(0);
+        let rows = |text: &str| rows_of_text(text, columns);
+        let rows_of_lines = |lines: &[String]| lines.iter().map(|line| rows(line)).sum::<usize>();
+        let form = self.form.as_ref().filter(|form| !form.is_only_confirmed());
+        let details = form.map_or_else(|| self.details.clone(), |form| form.longest(look));
+        let subject = match columns {
+            0 => 1,
+            _ => rows(&look.wrap(&format!("? {}", self.subject), 0)),
+        };
+        // Below it: the options, the line about the keys and the cursor's row.
+        let below = rows_of_lines(&self.option_lines(look)) + rows(&self.how_to_answer("")) + 1;
+        let space = look.rows.unwrap_or(USUAL_ROWS).saturating_sub(subject + below);
+        self.is_on_screen = rows_of_lines(&details) <= space;
+        if !self.is_on_screen && form.is_none() {
+            // One row says how many lines are not shown.
+            let mut left = space.saturating_sub(1);
+            let fitting = self.details.iter().take_while(|line| {
+                let needs = rows(line);
+                let fits = needs <= left;
+                left = left.saturating_sub(needs);
+                fits
+            });
+            self.shown_lines = fitting.count().max(uncut);
         }
+        self
     }
 
     /// Builds the question of an interrupt from what the agent has reported in the turn, including its tool calls.
@@ -396,35 +256,47 @@ impl Question {
     /// The lines of the question, shortened if there are too many. `how` follows the count of the lines that are not shown.
     pub(super) fn excerpt(&self, look: Look, how: &str) -> Vec<String> {
         let mut lines = self.subject_and_details(look);
-        let hidden = self.hidden_lines();
-        if hidden > 0 {
-            lines.truncate(lines.len() - hidden);
-            let more = humanize::count(hidden as u64, "more line", "more lines");
-            lines.push(look.paint(ATTENTION, &format!("  ({more}{how})")));
-        }
+        let hidden = self.details.len() - self.shown_lines;
+        lines.truncate(lines.len() - hidden);
+        let note = match hidden {
+            0 if self.is_on_screen || self.form.is_some() => return lines,
+            0 => "more than fits on the screen".to_owned(),
+            _ => humanize::count(hidden as u64, "more line", "more lines"),
+        };
+        lines.push(look.paint(ATTENTION, &format!("  ({note}{how})")));
         lines
     }
 
-    /// The lines that ask the question.
+    /// The lines that ask the question. The fields of a form are asked one after the other.
     pub(super) fn lines(&self, look: Look) -> Vec<String> {
-        let mut lines = self.excerpt(look, ": d shows all");
-        for one in &self.options {
+        let form = self.form.as_ref().filter(|form| !form.is_only_confirmed());
+        let Some(form) = form else {
+            return [self.excerpt(look, ": d shows all"), self.option_lines(look)].concat();
+        };
+        let subject = form.is_untouched().then(|| self.subject_line(look));
+        subject.into_iter().chain(form.current_lines(look)).collect()
+    }
+
+    fn option_lines(&self, look: Look) -> Vec<String> {
+        let lines = self.options.iter().map(|one| {
             let meaning = one.kind.map_or("", |kind| kind.meaning);
             let key = look.paint(STRONG, &one.key.to_string());
-            lines.push(format!("  {key}  {meaning:<6}  {}", one.option.words()));
-        }
-        lines
+            format!("  {key}  {meaning:<6}  {}", one.option.words())
+        });
+        lines.collect()
     }
 
-    /// How many lines of the details are not shown with the question.
-    pub(super) fn hidden_lines(&self) -> usize {
-        let shown = SHOWN_LINES.max(self.uncut_lines);
-        self.details.len().saturating_sub(shown)
+    /// Whether a part of the question was not read yet, because the screen does not show it.
+    pub(super) fn is_unread(&self) -> bool {
+        !self.is_on_screen && !self.was_fully_shown
     }
 
     /// Whether an outcome allows what the agent asks for.
     pub(super) fn allows(&self, outcome: &RawJson) -> bool {
         let outcome: Value = outcome.read().unwrap_or_default();
+        if self.form.is_some() {
+            return outcome["action"] == "accept";
+        }
         let is_chosen = |choice: &AnswerOption| outcome["optionId"] == choice.option_id.as_str();
         let mut allowing = self
             .options
@@ -451,31 +323,44 @@ impl Question {
         lasting.collect()
     }
 
+    fn subject_line(&self, look: Look) -> String {
+        look.paint(ATTENTION, &format!("? {}", self.subject))
+    }
+
     fn subject_and_details(&self, look: Look) -> Vec<String> {
-        let subject = look.paint(ATTENTION, &format!("? {}", self.subject));
-        [vec![subject], self.details.clone()].concat()
+        [vec![self.subject_line(look)], self.details.clone()].concat()
     }
 
-    /// Everything that the agent would do.
-    pub(super) fn details(&self) -> String {
-        self.details.iter().map(|line| format!("{line}\n")).collect()
+    /// The whole question, as the pager shows it.
+    pub(super) fn whole(&self, look: Look) -> String {
+        let lines = self.subject_and_details(look);
+        lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// The valid keys.
+    /// The valid keys; empty if the answer is a line.
     pub(super) fn keys(&self) -> String {
-        let choices = self.options.iter().map(|one| one.key);
-        let keys = if self.has_no_options() { "n" } else { "" };
-        choices.chain(keys.chars()).chain(['d']).collect()
+        match &self.form {
+            Some(form) => form.keys(),
+            None => {
+                let choices = self.options.iter().map(|one| one.key);
+                let keys = if self.options.is_empty() { "n" } else { "" };
+                choices.chain(keys.chars()).chain(['d']).collect()
+            }
+        }
     }
 
-    /// The keys that answer the question, as one line.
-    pub(super) fn keys_line(&self) -> String {
+    /// How to answer, as one line. `decline` is the command that declines a form.
+    pub(super) fn how_to_answer(&self, decline: &str) -> String {
         let keys: Vec<String> = self.options.iter().map(|one| one.key.to_string()).collect();
-        format!("{} answer, d shows all, ? helps", keys.join(" "))
+        match &self.form {
+            Some(form) => form.how(decline),
+            None if keys.is_empty() => "n declines, d shows all, ? helps".to_owned(),
+            None => format!("{} answer, d shows all, ? helps", keys.join(" ")),
+        }
     }
 
-    /// The help for the keys, a line for each.
-    pub(super) fn help(&self) -> Vec<String> {
+    /// The help for the keys, a line for each. `decline` is the command that declines a form.
+    pub(super) fn help(&self, decline: &str) -> Vec<String> {
         let of = |one: &KeyedOption| match one.kind {
             Some(kind) if kind.help.ends_with(':') => {
                 format!("{}  {} {}", one.key, kind.help, one.option.words())
@@ -484,35 +369,54 @@ impl Question {
             None => format!("{}  {}", one.key, one.option.words()),
         };
         let mut lines: Vec<String> = self.options.iter().map(of).collect();
-        lines.push("d  shows the whole command or change in the pager".to_owned());
-        lines.push("yes, no, always or an option's name and Enter answer too".to_owned());
+        match &self.form {
+            Some(form) => lines.push(form.how(decline)),
+            None => {
+                lines.push("d  shows the whole command or change in the pager".to_owned());
+                lines.push("yes, no, always or an option's name and Enter answer too".to_owned());
+            }
+        }
         lines.push("Ctrl-C cancels the turn. Ctrl-D leaves; the question stays open.".to_owned());
         lines.push("Backspace takes a letter back. Other keys do nothing.".to_owned());
         lines
     }
 
-    /// Whether the question has no options, so that only a command can answer it.
-    pub(super) fn has_no_options(&self) -> bool {
-        self.options.is_empty()
+    /// Whether the question is a form.
+    pub(super) fn is_form(&self) -> bool {
+        self.form.is_some()
     }
 
-    /// The outcome of the typed answer, and the note that confirms it; `None` if the text is not an answer.
-    pub(super) fn answer(&self, interrupt: &Interrupt, typed: &str) -> Option<(RawJson, String)> {
+    /// Asks for the next field of the form.
+    pub(super) fn ask_next(&mut self, form: Form) {
+        self.form = Some(form);
+    }
+
+    /// What the typed text does.
+    pub(super) fn answer(&self, interrupt: &Interrupt, typed: &str) -> Reply {
+        if let Some(form) = &self.form {
+            return match form.take(typed) {
+                Err(why) => Reply::Unknown(why),
+                Ok(None) => Reply::Answer(refusal_outcome(interrupt), "declined".to_owned()),
+                Ok(Some((next, said))) => match next.outcome() {
+                    Some(outcome) => Reply::Answer(outcome, said),
+                    None => Reply::Next(Box::new(next), said),
+                },
+            };
+        }
         if let Some(one) = self.options.iter().find(|one| typed.chars().eq([one.key])) {
             let said = one
                 .kind
                 .map_or(one.option.words(), |kind| kind.confirmation.to_owned());
-            return Some((outcome_of_option(&one.option), said));
+            return Reply::Answer(outcome_of_option(&one.option), said);
         }
-        let word = match typed.trim() {
-            "n" if self.has_no_options() => "no",
-            // A JSON outcome cannot be checked here, only by the daemon.
-            whole if whole.starts_with('{') => return None,
-            word => word,
-        };
+        let word = typed.trim();
         let said =
             option_kind_by_word(word).map_or_else(|| one_line(word), |way| way.confirmation.to_owned());
-        Some((parse_answer(interrupt, word)?, said))
+        // A JSON outcome cannot be checked here, only by the daemon.
+        match parse_answer(interrupt, &[word.to_owned()]) {
+            Ok(outcome) if !word.starts_with('{') => Reply::Answer(outcome, said),
+            _ => Reply::Unknown(format!("{} is no answer", one_line(word))),
+        }
     }
 }
 
@@ -527,40 +431,17 @@ impl AnswerOption {
     }
 }
 
-/// Each option with its key: the first option of a kind has the kind's key, the others are numbered.
+/// Each option with its key: the first option of a kind has the kind's key, the others their number in the agent's order.
 fn options_with_keys(interrupt: &Interrupt) -> Vec<KeyedOption> {
-    let mut numbers = '1'..='9';
     let mut keyed: Vec<KeyedOption> = Vec::new();
-    for option in answer_options(interrupt) {
+    for (number, option) in ('1'..='9').zip(answer_options(interrupt)) {
         let kind = OPTION_KINDS.iter().find(|kind| kind.kind == option.kind);
         let kind = kind.filter(|kind| keyed.iter().all(|taken| taken.key != kind.key));
-        if let Some(key) = kind.map(|kind| kind.key).or_else(|| numbers.next()) {
-            keyed.push(KeyedOption { key, option, kind });
-        }
+        let key = kind.map_or(number, |kind| kind.key);
+        keyed.push(KeyedOption { key, option, kind });
     }
     keyed.sort_by_key(|one| OPTION_KEYS.find(one.key));
     keyed
-}
-
-/// The changed lines with [`CONTEXT_LINES`] lines around them.
-fn diff(old: &str, new: &str, look: Look) -> Vec<String> {
-    let diff = TextDiff::from_lines(old, new);
-    let mut lines = Vec::new();
-    for (at, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
-        if at > 0 {
-            lines.push(look.paint(DIM, &format!("  {}", look.sign("⋮", "..."))));
-        }
-        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
-            let (sign, style) = match change.tag() {
-                ChangeTag::Delete => ("-", BAD),
-                ChangeTag::Insert => ("+", GOOD),
-                ChangeTag::Equal => (" ", DIM),
-            };
-            let text = escape_controls(change.value().trim_end_matches(['\n', '\r']));
-            lines.push(format!("  {}", look.paint(style, &format!("{sign} {text}"))));
-        }
-    }
-    lines
 }
 
 /// The arguments of an unknown tool, unless the subject contains them already.
@@ -610,9 +491,28 @@ pub(in crate::cli) fn lines(interrupt: &Interrupt, folder: &str, updates: &[RawJ
     Question::from_updates(interrupt, folder, updates, Look::default()).report_lines(Look::default())
 }
 
+/// The form that a question is, if it is one.
+fn form(interrupt: &Interrupt) -> Option<Form> {
+    let is_form = interrupt.kind == InterruptKind::Elicitation;
+    is_form.then(|| Form::read(&interrupt.request))
+}
+
+/// The command that declines a form.
+pub(super) fn decline_command(advice: &Advice, interrupt: &Interrupt) -> String {
+    let id = one_line(interrupt.id.as_str());
+    advice.answer(&format!("deny --question {id}"))
+}
+
 /// The command that answers a question.
 pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String {
     let id = one_line(interrupt.id.as_str());
+    if let Some(form) = form(interrupt) {
+        let answer = advice.answer(&format!("{} --question {id}", form.example()));
+        return format!(
+            "answer it: {answer}; {} declines it",
+            decline_command(advice, interrupt)
+        );
+    }
     let words: Vec<String> = options_with_keys(interrupt)
         .iter()
         .map(|one| match one.kind {
@@ -622,7 +522,7 @@ pub(in crate::cli) fn command(advice: &Advice, interrupt: &Interrupt) -> String 
         })
         .collect();
     let (choice, word) = match words.as_slice() {
-        [] => (String::new(), "'{\"action\":\"decline\"}'"),
+        [] => (String::new(), "deny"),
         [only] => (String::new(), only.as_str()),
         [first, ..] => (format!(" ({})", words.join(", ")), first.as_str()),
     };
@@ -636,29 +536,51 @@ fn option_kind_by_word(word: &str) -> Option<&'static OptionKind> {
     OPTION_KINDS.iter().find(is_it)
 }
 
-/// Parses a typed answer into ACP's outcome: `allow`, `always`, `deny`, an option's id or name, `cancel`, or a JSON outcome.
-/// Returns `None` if the question has no such option.
-pub(super) fn parse_answer(interrupt: &Interrupt, answer: &str) -> Option<RawJson> {
+/// Parses the words of an answer into ACP's outcome: `allow`, `always`, `deny`, an option's id, name or key, `cancel`, the
+/// fields of a form, or a JSON outcome.
+///
+/// # Errors
+/// Why it is no answer to the question.
+pub(super) fn parse_answer(interrupt: &Interrupt, words: &[String]) -> Result<RawJson, String> {
+    let answer = words.join(" ");
+    let unknown = || one_line(&answer);
+    let form = form(interrupt);
     if answer.trim_start().starts_with('{') {
-        return RawJson::from_text(answer.to_owned()).ok();
-    }
-    let way = option_kind_by_word(answer);
-    let is_cancelled = answer == "cancel";
-    match way {
-        Some(way) if way.key == 'n' => return Some(refusal_outcome(interrupt)),
-        _ if interrupt.kind == InterruptKind::Elicitation => {
-            return is_cancelled.then(|| refusal_outcome(interrupt));
+        let outcome = RawJson::from_text(answer.clone()).map_err(|_| unknown())?;
+        let parts: Value = outcome.read().unwrap_or_default();
+        if let (Some(form), "accept", Some(content)) = (
+            &form,
+            parts["action"].as_str().unwrap_or_default(),
+            parts["content"].as_object(),
+        ) {
+            form.check(content)?;
         }
-        _ if is_cancelled => return Some(RawJson::from(json!({"outcome": "cancelled"}))),
+        return Ok(outcome);
+    }
+    if let Some(form) = form {
+        let outcome = form.answer(words)?;
+        return Ok(outcome.unwrap_or_else(|| refusal_outcome(interrupt)));
+    }
+    let way = option_kind_by_word(&answer);
+    match way {
+        Some(way) if way.key == 'n' => return Ok(refusal_outcome(interrupt)),
+        _ if answer == "cancel" => return Ok(RawJson::from(json!({"outcome": "cancelled"}))),
         _ => {}
     }
     let choices = answer_options(interrupt);
     let of_kind = way.and_then(|way| choices.iter().find(|choice| choice.kind == way.kind));
     let named =
-        |choice: &&AnswerOption| choice.option_id == answer || choice.name.eq_ignore_ascii_case(answer);
-    of_kind
-        .or_else(|| choices.iter().find(named))
-        .map(outcome_of_option)
+        |choice: &&AnswerOption| choice.option_id == answer || choice.name.eq_ignore_ascii_case(&answer);
+    if let Some(choice) = of_kind.or_else(|| choices.iter().find(named)) {
+        return Ok(outcome_of_option(choice));
+    }
+    // Nothing has the name of a key, so the key is meant.
+    let keyed = options_with_keys(interrupt);
+    match keyed.iter().find(|one| answer.chars().eq([one.key])) {
+        Some(one) => Ok(outcome_of_option(&one.option)),
+        None if answer == "n" => Ok(refusal_outcome(interrupt)),
+        None => Err(unknown()),
+    }
 }
 
 /// ACP's outcome that selects the option with this id.

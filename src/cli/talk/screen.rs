@@ -14,7 +14,7 @@ use serde_json::Value;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::markdown::{Markdown, take_lines};
-use super::question::ToolCall;
+use super::tool_call::ToolCall;
 use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, is_dumb_terminal, one_line, truncate};
 use crate::cli::problem::CommandResult;
 use crate::cli::progress::ProgressLine;

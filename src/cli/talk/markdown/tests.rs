@@ -9,6 +9,7 @@ fn look(coloured: bool) -> Look {
         coloured,
         unicode: true,
         columns: Some(30),
+        rows: None,
     }
 }
 

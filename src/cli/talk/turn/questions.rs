@@ -14,7 +14,7 @@ use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, DIM, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::talk::answer_reader::CTRL_D;
-use crate::cli::talk::question::{self, Question};
+use crate::cli::talk::question::{self, Question, Reply};
 use crate::cli::talk::screen::Screen;
 
 impl ConversationFollower<'_> {
@@ -51,6 +51,7 @@ impl ConversationFollower<'_> {
 
     /// Asks the user the first open question.
     pub(super) fn ask_first_question(&mut self) -> CommandResult {
+        self.screen.output.update_size();
         let first = self.questions.front().filter(|_| self.answer_reader.is_some());
         self.shown_question = first.map(|interrupt| self.question(interrupt));
         self.show_question()
@@ -70,10 +71,7 @@ impl ConversationFollower<'_> {
             return Ok(());
         };
         let lines = asked.lines(self.screen.output.note_look);
-        let help = match asked.has_no_options() {
-            true => format!("n declines; to answer: {}", self.answer_hint(interrupt)),
-            false => asked.keys_line(),
-        };
+        let help = asked.how_to_answer(&question::decline_command(&self.advice(), interrupt));
         self.screen.stop_spinner();
         if let Some(person) = &mut self.answer_reader
             && let Err(error) = person.listen()
@@ -102,6 +100,7 @@ impl ConversationFollower<'_> {
             self.answer_reader = None;
             return self.handle_unattended_questions().await;
         };
+        let (look, advice) = (self.screen.output.note_look, self.advice());
         let (Some(interrupt), Some(question)) = (self.questions.front(), &mut self.shown_question) else {
             return Ok(());
         };
@@ -109,13 +108,18 @@ impl ConversationFollower<'_> {
             self.mark_user_left();
             return Err(self.left_open_problem(Exit::QuestionOpen));
         }
-        let is_unread = question.hidden_lines() > 0 && !question.was_fully_shown;
-        let answer = question.answer(interrupt, &typed);
-        let allows = answer
-            .as_ref()
-            .is_some_and(|(outcome, _)| is_unread && question.allows(outcome));
-        if typed == "d" || allows {
-            let details = question.details();
+        if typed.is_empty() && !question.is_form() {
+            return Ok(());
+        }
+        let reply = question.answer(interrupt, &typed);
+        let allows = question.is_unread()
+            && match &reply {
+                Reply::Answer(outcome, _) => question.allows(outcome),
+                Reply::Next(..) => true,
+                Reply::Unknown(_) => false,
+            };
+        if (typed == "d" && !question.is_form()) || allows {
+            let details = question.whole(look);
             question.was_fully_shown = true;
             if allows {
                 self.show_even_if_quiet(|screen| {
@@ -124,12 +128,22 @@ impl ConversationFollower<'_> {
             }
             return self.show_in_pager(&details);
         }
-        let Some((outcome, said)) = answer else {
-            let help = question.help();
-            return self.show_even_if_quiet(|screen| {
-                help.iter()
-                    .try_for_each(|line| screen.note_dim(&format!("  {line}")))
-            });
+        let (outcome, said) = match reply {
+            Reply::Answer(outcome, said) => (outcome, said),
+            Reply::Next(form, said) => {
+                question.ask_next(*form);
+                self.show_even_if_quiet(|screen| screen.note_dim(&format!("  {said}")))?;
+                return self.show_question();
+            }
+            Reply::Unknown(why) => {
+                let why = (typed != "?").then_some(why);
+                let decline = question::decline_command(&advice, interrupt);
+                let help: Vec<String> = why.into_iter().chain(question.help(&decline)).collect();
+                return self.show_even_if_quiet(|screen| {
+                    help.iter()
+                        .try_for_each(|line| screen.note_dim(&format!("  {line}")))
+                });
+            }
         };
         self.show_even_if_quiet(|screen| screen.note_dim(&format!("  {said}")))?;
         self.release_keys();
@@ -181,7 +195,7 @@ impl ConversationFollower<'_> {
         let subject = question::subject(interrupt);
         let message = format!("the agent waits for an answer: {subject}");
         Problem::new(Exit::QuestionOpen, message)
-            .hint(format!("{how}; then follow the turn: sessionctl attach {id}"))
+            .hint(format!("{how}; sessionctl attach {id} follows the turn"))
             .with_details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
     }
 
