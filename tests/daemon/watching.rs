@@ -421,7 +421,11 @@ async fn the_next_prompt_continues_after_turns_that_another_program_added_to_the
     until_saved(&mut events, 1).await;
     append_turn(&transcript(&app, &home, id).await, "there");
     events.until("foreignWriter").await;
-    let resumed = app.send(id, "again").await.resumed.expect("the session is opened again");
+    let resumed = app
+        .send(id, "again")
+        .await
+        .resumed
+        .expect("the session is opened again");
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
     assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
 }
