@@ -68,7 +68,10 @@ pub(super) async fn prepare_undo(
 fn earlier_title(services: &Services, record: &ConversationRecord, earlier: &NewLink) -> Option<String> {
     let title_of = |agent: &AgentName, cwd: &str, id: &UpstreamId| {
         let (root, format) = services.catalog.get(agent)?.listed_transcripts()?;
-        let path = format.dialect().find(services.session(root, cwd, id)).ok()?;
+        let path = format
+            .dialect()
+            .find(services.home(root).session(Some(cwd), id.as_str()))
+            .ok()?;
         let title = listed_title(&path, format).map(|title| shortened_title(&title));
         title.filter(|title| !title.is_empty())
     };
