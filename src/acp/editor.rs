@@ -353,6 +353,20 @@ impl Connection {
             "session/resume" => self.resume(session?, params).await?,
             "session/fork" => self.fork(session?, params).await?,
             "session/prompt" => self.prompt(&session?, turn, params).await?.into(),
+            "session/cancel" => {
+                // The protocol has this as a notification, but every request gets an answer.
+                let session = session?;
+                match self.parent_of(&session.id) {
+                    None => {
+                        let params = message::other_params(params, &["sessionId"]);
+                        self.cancel(&session, None, params).await;
+                    }
+                    Some(_) => {
+                        self.forward_unnamed_notification(&session.id, method, message::read(params)?);
+                    }
+                }
+                "{}".to_owned().into()
+            }
             "session/close" => self.close(&*session?).await?.into(),
             "session/delete" => self.delete(&*session?).await?.into(),
             "session/set_mode" => self.set_mode(&session?, params).await?.into(),
