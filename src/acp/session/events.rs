@@ -18,7 +18,7 @@ use super::held_messages::{HeldMessages, HoldUntil};
 use super::{COMMANDS, SESSION_INFO, Session, Snapshot, State};
 use super::{chunks_of, push_result};
 use crate::agent::message::{RequestKind, method};
-use crate::bridge::{Delivery, EncodedEvent};
+use crate::bridge::{Delivery, EncodedEvent, NewestTurn};
 
 /// How many of the URLs that the editor was asked to open are remembered.
 const OPEN_URLS: usize = 64;
@@ -53,7 +53,7 @@ impl Session {
         match event.update() {
             Some(update) => self.on_update(&mut state, update, event.params()),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), sender),
+                Ok(envelope) => self.on_event(&mut state, envelope, event.newest_turn(), sender),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
                     match sender {
@@ -105,7 +105,7 @@ impl Session {
         self: &Arc<Self>,
         state: &mut State,
         envelope: EventEnvelope,
-        updates: &[EncodedEvent],
+        newest_turn: Option<&NewestTurn>,
         sender: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Delivery {
         match envelope.event {
@@ -115,11 +115,16 @@ impl Session {
                 session,
                 ..
             } => {
+                let NewestTurn {
+                    unaccepted_since,
+                    updates,
+                } = newest_turn.cloned().unwrap_or_default();
+                let started_at = running.as_ref().map(|running| running.started_at);
                 let snapshot = Snapshot {
                     conversation,
-                    at: envelope.at,
+                    newest_since: started_at.or(unaccepted_since).unwrap_or(envelope.at),
                     running,
-                    updates: updates.to_vec(),
+                    updates,
                     info: *session.unwrap_or_default(),
                 };
                 self.on_snapshot(state, snapshot, sender)
