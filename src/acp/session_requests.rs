@@ -220,16 +220,26 @@ impl Connection {
         }
         session.hold_commands(snapshot.info.commands.clone());
         if snapshot.conversation.live {
-            let reported = session.commands_reported.notified();
-            tokio::pin!(reported);
-            reported.as_mut().enable();
-            if session.agent_commands().is_none() {
-                // An agent without commands reports none.
-                let _none = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
-            }
+            self.wait_for_commands(&session, &snapshot.conversation.agent)
+                .await;
         }
         session.replay_commands().await;
         open_answer(session, order, &snapshot)
+    }
+
+    /// Waits until the agent has reported its commands, unless it reported none the last time.
+    async fn wait_for_commands(&self, session: &Session, agent: &AgentName) {
+        let reported = session.commands_reported.notified();
+        tokio::pin!(reported);
+        reported.as_mut().enable();
+        let is_known = || session.agent_commands().is_some();
+        if !is_known() && !self.agents_without_commands().contains(agent) {
+            let _none = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
+        }
+        match is_known() {
+            true => self.agents_without_commands().remove(agent),
+            false => self.agents_without_commands().insert(agent.clone()),
+        };
     }
 
     pub(super) async fn resume(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {

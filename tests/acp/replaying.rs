@@ -121,6 +121,23 @@ fn a_prompt_that_is_accepted_after_a_load_and_not_written_yet_is_shown() {
     }
 }
 
+/// Both agents report no commands. A load waits for those of an agent that has not shown this yet.
+#[test]
+fn only_the_first_load_waits_for_commands_that_an_agent_does_not_report() {
+    let configured = ["first", "second"].map(|name| scripted::configured(name, None));
+    let home = Home::with_config(&configured.concat());
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let [first, second] = ["first", "second"].map(|name| editor.new_session_of(name, &home));
+    editor.on("session/load", &first, &home).result();
+    let waiting = editor.begin_on("session/load", &second, &home);
+    let loaded = editor.on("session/load", &first, &home);
+    loaded.result();
+    let is_answer = |message: &Value| message["id"] == waiting && message["method"].is_null();
+    assert!(!loaded.before.iter().any(is_answer), "{loaded:?}");
+    editor.finish(waiting).result();
+}
+
 /// An editor that offers files, and a session.
 fn with_files(home: &Home) -> (Editor, String) {
     let mut editor = Editor::with(home, json!({"fs": {"readTextFile": true}}));
