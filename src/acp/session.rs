@@ -83,6 +83,8 @@ struct State {
     title: String,
     /// The newest turns that ended, with the checkpoints after them.
     ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
+    /// Whether another program has added to the transcript, which the user was not told yet.
+    has_foreign_turns: bool,
     /// Whether a command of the editor is changing the history.
     changes_history: bool,
     /// Whether the history was edited and the new prompt has not arrived yet.

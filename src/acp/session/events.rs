@@ -172,6 +172,10 @@ impl Session {
             Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Delivery::Delivered,
             Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
             Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
+            Event::ForeignWriter { .. } => {
+                state.has_foreign_turns = true;
+                Delivery::Delivered
+            }
             Event::Reset {} => self.send_update(state, &self.note(RESET_ELSEWHERE)),
             Event::InterruptRaised { interrupt } => match state.conversation {
                 Some(id) => self.ask(state, id, &interrupt),
@@ -239,6 +243,10 @@ impl Session {
         state.running_turn = Some(turn);
         if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
             let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
+        }
+        // Not before: a note in the middle of what the agent says would read as a part of it.
+        if std::mem::take(&mut state.has_foreign_turns) {
+            let _taken = self.send_update(state, &self.note(ADDED_ELSEWHERE));
         }
         match is_own {
             true => Delivery::Delivered,
@@ -374,6 +382,8 @@ impl State {
 }
 
 const EDITED_ELSEWHERE: &str = "Another client replaced an earlier prompt of this conversation; reopen the thread to see the change.\n\n";
+const ADDED_ELSEWHERE: &str = "Another program, such as the agent in a terminal, has added to this conversation; reopen the \
+                               thread if you do not see what it added.\n\n";
 const REWOUND_ELSEWHERE: &str = "Another client went back to an earlier turn of this conversation; reopen the thread to see the change.\n\n";
 const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts a new chat; reopen the thread to see the change.\n\n";
 const UNDONE_ELSEWHERE: &str =
