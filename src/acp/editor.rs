@@ -3,7 +3,7 @@
 //! Owns the running requests and the sessions that the editor has open. Dropping the connection frees them; the
 //! conversations remain. Knows the methods by name only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -36,6 +36,7 @@ use crate::server::{
 pub struct AcpService {
     bridge: Arc<Bridge>,
     offers_commands: bool,
+    agents_without_commands: Arc<Mutex<HashSet<AgentName>>>,
 }
 
 impl AcpService {
@@ -44,6 +45,7 @@ impl AcpService {
         Self {
             bridge,
             offers_commands: commands,
+            agents_without_commands: Arc::default(),
         }
     }
 }
@@ -55,6 +57,7 @@ impl Service for AcpService {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
             peer: Peer::new(outbox.clone(), self.offers_commands),
+            agents_without_commands: Arc::clone(&self.agents_without_commands),
             chosen_agent: Mutex::default(),
             sessions: Mutex::default(),
         };
@@ -80,6 +83,8 @@ pub struct Editor {
 pub(super) struct Connection {
     pub(super) bridge: Arc<Bridge>,
     pub(super) peer: Arc<Peer>,
+    /// The agents that did not report their commands at the last load of a session, for any editor.
+    agents_without_commands: Arc<Mutex<HashSet<AgentName>>>,
     /// The agent that the editor asks for.
     chosen_agent: Mutex<Chosen>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
@@ -353,6 +358,20 @@ impl Connection {
             "session/resume" => self.resume(session?, params).await?,
             "session/fork" => self.fork(session?, params).await?,
             "session/prompt" => self.prompt(&session?, turn, params).await?.into(),
+            "session/cancel" => {
+                // The protocol has this as a notification, but every request gets an answer.
+                let session = session?;
+                match self.parent_of(&session.id) {
+                    None => {
+                        let params = message::other_params(params, &["sessionId"]);
+                        self.cancel(&session, None, params).await;
+                    }
+                    Some(_) => {
+                        self.forward_unnamed_notification(&session.id, method, message::read(params)?);
+                    }
+                }
+                "{}".to_owned().into()
+            }
             "session/close" => self.close(&*session?).await?.into(),
             "session/delete" => self.delete(&*session?).await?.into(),
             "session/set_mode" => self.set_mode(&session?, params).await?.into(),
@@ -382,6 +401,11 @@ impl Connection {
     /// The agent that the editor asks for. `None` means the default agent.
     pub(super) fn chosen_agent_name(&self) -> Option<AgentName> {
         self.chosen_agent().agent
+    }
+
+    /// The agents that did not report their commands at the last load of a session.
+    pub(super) fn agents_without_commands(&self) -> MutexGuard<'_, HashSet<AgentName>> {
+        lock(&self.agents_without_commands)
     }
 
     pub(super) fn chosen_agent(&self) -> Chosen {

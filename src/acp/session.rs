@@ -29,6 +29,7 @@ mod subscriber;
 
 use held_messages::{HeldMessages, HoldUntil};
 use prompts::EditorPrompt;
+pub(super) use prompts::has_turn;
 
 /// A session of an editor.
 pub(super) struct Session {
@@ -82,6 +83,8 @@ struct State {
     title: String,
     /// The newest turns that ended, with the checkpoints after them.
     ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
+    /// Whether another program has added to the transcript, which the user was not told yet.
+    has_foreign_turns: bool,
     /// Whether a command of the editor is changing the history.
     changes_history: bool,
     /// Whether the history was edited and the new prompt has not arrived yet.
@@ -101,8 +104,8 @@ struct State {
 /// The conversation when a subscription began.
 pub(super) struct Snapshot {
     pub(super) conversation: Conversation,
-    /// When it was taken.
-    pub(super) at: Timestamp,
+    /// When the turn began that runs or whose prompt was sent; without one, when the snapshot was taken.
+    pub(super) newest_since: Timestamp,
     pub(super) running: Option<RunningTurn>,
     /// The updates of the running turn, unchanged.
     pub(super) updates: Vec<EncodedEvent>,
@@ -257,6 +260,11 @@ impl Session {
     /// How many prompts were accepted since the snapshot.
     pub(super) fn accepted_prompts(&self) -> usize {
         self.lock().accepted_prompts
+    }
+
+    /// Whether a turn runs whose prompt was accepted.
+    pub(super) fn has_running_turn(&self) -> bool {
+        self.lock().running_turn.is_some()
     }
 
     /// Whether a turn runs, or has run since the snapshot.
@@ -468,6 +476,7 @@ const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 
 const COMMANDS: &str = "available_commands_update";
 const OPTIONS: &str = "config_option_update";
+pub(super) const USER_MESSAGE: &str = "user_message_chunk";
 const SESSION_INFO: &str = "session_info_update";
 
 /// Whether a message announces commands.
@@ -480,7 +489,7 @@ fn is_commands_update(line: &str) -> bool {
 /// The updates that show a prompt.
 pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> {
     let blocks = prompt.as_blocks().iter();
-    blocks.map(|block| message::chunk("user_message_chunk", block.get()))
+    blocks.map(|block| message::chunk(USER_MESSAGE, block.get()))
 }
 
 fn push_result(pushed: Result<(), PushError>) -> Delivery {

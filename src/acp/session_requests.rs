@@ -24,7 +24,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::editor::{Answered, Connection, is_deleted};
 use super::fork_point::ForkPoint;
 use super::message::{self, Failure, Reply};
-use super::session::{Session, Snapshot, chunks_of};
+use super::session::{Session, Snapshot, USER_MESSAGE, chunks_of, has_turn};
 use crate::agent::members::Members;
 use crate::bridge::ClientSwitchReason;
 
@@ -220,16 +220,26 @@ impl Connection {
         }
         session.hold_commands(snapshot.info.commands.clone());
         if snapshot.conversation.live {
-            let reported = session.commands_reported.notified();
-            tokio::pin!(reported);
-            reported.as_mut().enable();
-            if session.agent_commands().is_none() {
-                // An agent without commands reports none.
-                let _none = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
-            }
+            self.wait_for_commands(&session, &snapshot.conversation.agent)
+                .await;
         }
         session.replay_commands().await;
         open_answer(session, order, &snapshot)
+    }
+
+    /// Waits until the agent has reported its commands, unless it reported none the last time.
+    async fn wait_for_commands(&self, session: &Session, agent: &AgentName) {
+        let reported = session.commands_reported.notified();
+        tokio::pin!(reported);
+        reported.as_mut().enable();
+        let is_known = || session.agent_commands().is_some();
+        if !is_known() && !self.agents_without_commands().contains(agent) {
+            let _none = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
+        }
+        match is_known() {
+            true => self.agents_without_commands().remove(agent),
+            false => self.agents_without_commands().insert(agent.clone()),
+        };
     }
 
     pub(super) async fn resume(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
@@ -451,8 +461,7 @@ impl Connection {
     async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<bool, Failure> {
         let mut has_history = true;
         let running = snapshot.running.as_ref();
-        let since = running.map_or(snapshot.at, |running| running.started_at);
-        let (mut newest, mut cursor) = (NewestTurns::since(since), None);
+        let (mut newest, mut cursor) = (NewestTurns::since(snapshot.newest_since), None);
         loop {
             let page = self.history_page(&snapshot.conversation, cursor).await;
             let page = match page.map_err(Failure::from) {
@@ -466,7 +475,8 @@ impl Connection {
                 }
             };
             for update in page.updates.into_iter().flatten() {
-                let max_turns = session.accepted_prompts() + usize::from(running.is_some());
+                // The prompt of one more turn may be in the transcript before it is accepted.
+                let max_turns = session.accepted_prompts() + usize::from(running.is_some()) + 1;
                 for earlier in newest.push(update, max_turns) {
                     session.replay(earlier.get()).await;
                 }
@@ -484,27 +494,60 @@ impl Connection {
                 break;
             }
         }
-        // The held events contain the turns since the snapshot. The running turn's updates contain at least what the
-        // transcript has of that turn, unless some were omitted.
-        let turns = newest.turns.len().saturating_sub(session.accepted_prompts());
-        let is_running = turns > 0 && running.is_some();
-        let is_whole = running.is_some_and(|running| !running.truncated);
-        let shown = turns - usize::from(is_running && is_whole);
-        for update in newest.turns.iter().take(shown).flatten() {
-            session.replay(update.get()).await;
-        }
-        let Some(running) = running else {
-            return Ok(has_history);
-        };
-        if is_whole || !is_running {
-            for prompt in chunks_of(&running.prompt) {
-                session.replay(&prompt).await;
+        // The held events contain the turns whose prompts were accepted since the snapshot.
+        let mut newest = newest.turns;
+        let known = usize::from(running.is_some());
+        let is_unaccepted = newest.len() > session.accepted_prompts() + known
+            && self
+                .is_prompt_unaccepted(session, snapshot.conversation.id)
+                .await?;
+        let reported = session.accepted_prompts() + usize::from(is_unaccepted);
+        let reported = newest.split_off(newest.len().saturating_sub(reported));
+        if let Some(running) = running {
+            // The updates contain at least what the transcript has of the running turn, unless some were omitted.
+            let written = newest.pop_front();
+            let is_whole = !running.truncated;
+            for update in written.iter().flatten().filter(|_| !is_whole) {
+                session.replay(update.get()).await;
+            }
+            if is_whole || written.is_none() {
+                for prompt in chunks_of(&running.prompt) {
+                    session.replay(&prompt).await;
+                }
+            }
+            for event in snapshot.updates.iter().filter(|_| is_whole) {
+                session.replay_event(event).await;
             }
         }
-        for event in snapshot.updates.iter().filter(|_| is_whole) {
-            session.replay_event(event).await;
+        for update in newest.iter().flatten() {
+            session.replay(update.get()).await;
+        }
+        // No event shows the editor its own prompt.
+        if session.is_own_turn_running() && reported.len() == session.accepted_prompts() {
+            let own = reported.back().into_iter().flatten().map(RawJson::get);
+            for prompt in own.filter(|update| message::kind_of(update) == USER_MESSAGE) {
+                session.replay(prompt).await;
+            }
         }
         Ok(has_history)
+    }
+
+    /// Whether the newest turn has a prompt that is still to be accepted. Waits for that: an agent that has written a prompt
+    /// accepts it soon.
+    async fn is_prompt_unaccepted(&self, session: &Session, id: ConversationId) -> Result<bool, Failure> {
+        let deadline = tokio::time::Instant::now() + NEWEST_TURN_WAIT_LIMIT;
+        loop {
+            let state = self
+                .run_app_call(GetConversation::of(id))
+                .await?
+                .conversation
+                .state;
+            let is_unaccepted = has_turn(state) && !session.has_running_turn();
+            if !is_unaccepted || tokio::time::Instant::now() >= deadline {
+                return Ok(is_unaccepted);
+            }
+            tokio::time::sleep(NEWEST_TURN_PAUSE).await;
+        }
     }
 
     /// Reads a page of the history. The last page is read again until the newest turn is written.

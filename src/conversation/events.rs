@@ -20,6 +20,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, Cursor, TurnId};
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::client_request::{ClientRequest, ClientSuitability};
@@ -45,8 +46,17 @@ pub struct EncodedEvent {
     params: Option<Arc<str>>,
     /// Whether it is an update in the session of a subagent. It has parameters and no text then.
     is_of_subagent: bool,
-    /// For the snapshot of an editor: the updates of the running turn that are still held.
-    turn_updates: Option<Box<[EncodedEvent]>>,
+    /// For a snapshot.
+    newest_turn: Option<Box<NewestTurn>>,
+}
+
+/// What the snapshot for an editor contains of the newest turn, beside the event itself.
+#[derive(Clone, Debug, Default)]
+pub struct NewestTurn {
+    /// When it began, if its prompt has not been accepted yet. Its transcript may already contain the prompt.
+    pub unaccepted_since: Option<Timestamp>,
+    /// Its updates that are still held.
+    pub updates: Vec<EncodedEvent>,
 }
 
 impl EncodedEvent {
@@ -60,7 +70,7 @@ impl EncodedEvent {
             is_of_turn: false,
             params: None,
             is_of_subagent: false,
-            turn_updates: None,
+            newest_turn: None,
         }
     }
 
@@ -81,10 +91,10 @@ impl EncodedEvent {
         self.params.as_deref()
     }
 
-    /// The updates of the running turn, if the event is a snapshot.
+    /// The newest turn, if the event is a snapshot.
     #[must_use]
-    pub fn turn_updates(&self) -> &[Self] {
-        self.turn_updates.as_deref().unwrap_or_default()
+    pub fn newest_turn(&self) -> Option<&NewestTurn> {
+        self.newest_turn.as_deref()
     }
 
     /// The agent's update, byte for byte, if the event is one.
@@ -573,9 +583,9 @@ impl Stream {
 
     /// A snapshot for one subscriber.
     #[must_use]
-    pub fn snapshot(&self, event: &Event, updates_of_turn: Vec<EncodedEvent>, at: &str) -> EncodedEvent {
+    pub fn snapshot(&self, event: &Event, newest_turn: NewestTurn, at: &str) -> EncodedEvent {
         EncodedEvent {
-            turn_updates: Some(updates_of_turn.into()),
+            newest_turn: Some(Box::new(newest_turn)),
             ..self.hub.snapshot(self.conversation, event, at)
         }
     }

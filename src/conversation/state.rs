@@ -455,6 +455,13 @@ impl<R> Model<R> {
             })
     }
 
+    /// When the present turn began, if its prompt has not been accepted yet.
+    #[must_use]
+    pub fn unaccepted_since(&self) -> Option<Timestamp> {
+        let turn = self.turn.as_ref().filter(|turn| !turn.announced)?;
+        Some(turn.started_at)
+    }
+
     /// Whether the actor may end: nothing is open, runs or waits.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {

@@ -269,6 +269,27 @@ fn what_was_held_back_is_not_sent_again_after_a_load() {
 }
 
 #[test]
+fn a_cancellation_that_is_sent_as_a_request_is_carried_out_and_answered() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    let turn = editor.begin_endless(&session);
+    let cancel = editor.begin("session/cancel", json!({"sessionId": session}));
+    let mut open = vec![turn, cancel];
+    let messages = editor.until(|message| {
+        open.retain(|request| message["id"] != *request || message["method"].is_string());
+        open.is_empty()
+    });
+    let answer = |id: u64| messages.iter().find(|message| message["id"] == id).unwrap();
+    assert_eq!(answer(turn)["result"]["stopReason"], "cancelled");
+    assert_eq!(answer(cancel)["result"], json!({}));
+    // Without a turn there is nothing to cancel, and without a session nothing can be meant.
+    let cancelled = editor.call("session/cancel", json!({"sessionId": session}));
+    assert_eq!(cancelled.result(), &json!({}));
+    assert_eq!(editor.call("session/cancel", json!({})).code(), -32602);
+}
+
+#[test]
 fn a_session_is_deleted_whose_request_was_cancelled() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();

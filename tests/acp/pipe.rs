@@ -72,6 +72,28 @@ fn a_killed_daemon_loses_no_history_and_no_id() {
     );
 }
 
+#[test]
+fn a_request_with_an_invalid_id_is_answered_once() {
+    let home = Home::new();
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    for id in [r#"{"a":1}"#, "[1]", "true"] {
+        editor.line(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/list","params":{{}}}}"#
+        ));
+        let refused = editor.next();
+        assert_eq!(
+            (&refused["id"], &refused["error"]["code"]),
+            (&Value::Null, &json!(-32600)),
+            "{id}"
+        );
+    }
+    daemon.kill();
+    let answered = editor.received.len();
+    editor.ended();
+    assert_eq!(editor.received[answered..], [] as [String; 0]);
+}
+
 /// The ancestors of a process, from its parent up to pid 1.
 #[cfg(target_os = "linux")]
 fn ancestors(pid: u64) -> Vec<u64> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::editor::{Editor, run, show};
 use crate::home::Home;
 use crate::scripted;
+use crate::watching::{append_turn, until_saved};
 
 #[test]
 fn the_updates_of_a_turn_come_before_its_answer() {
@@ -285,4 +286,47 @@ fn an_update_that_is_nested_too_deeply_is_reported_as_missing() {
     let said = answered.said();
     assert!(said.starts_with("one") && said.ends_with("two"), "{said}");
     assert!(said.contains("too long or too deeply nested"), "{said}");
+}
+
+/// What another program has added is told once, and not in the middle of what the agent says.
+#[tokio::test]
+async fn turns_of_another_program_are_told_with_the_next_prompt() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    for shows_notices in [false, true] {
+        let capabilities = match shows_notices {
+            true => json!({"session": {"notices": {}}}),
+            false => json!({}),
+        };
+        let mut editor = Editor::with(&home, capabilities);
+        let session = editor.new_session(&home);
+        let mut events = app.events(session.parse().unwrap()).await;
+        editor.prompt(&session, "one").result();
+        until_saved(&mut events, 1).await;
+        let shown = show(&home, &session);
+        let transcript = home.transcript(shown["head"].as_str().unwrap()).unwrap();
+        append_turn(&transcript, "elsewhere");
+        events.until("foreignWriter").await;
+        let answered = editor.prompt(&session, "two");
+        let told = "Another program, such as the agent in a terminal, has added to this conversation; reopen the thread if \
+                    you do not see what it added.";
+        let notices = answered.updates().into_iter();
+        let notices: Vec<&Value> = notices
+            .filter(|update| update["sessionUpdate"] == "notice")
+            .collect();
+        match shows_notices {
+            true => {
+                assert_eq!(notices.len(), 1, "{answered:?}");
+                assert_eq!(notices[0]["title"], told);
+                assert_eq!(answered.texts("agent_message_chunk"), ["echo: two"]);
+            }
+            false => assert_eq!(
+                answered.texts("agent_message_chunk"),
+                [format!("{told}\n\n"), "echo: two".to_owned()]
+            ),
+        }
+        let next = editor.prompt(&session, "three");
+        assert_eq!(next.texts("agent_message_chunk"), ["echo: three"]);
+        assert!(!next.kinds().contains(&"notice"), "{next:?}");
+    }
 }

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, run, sessionctl, show};
+use super::editor::{Editor, eventually, run, sessionctl, show};
+use super::recorder::Recorder;
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
@@ -44,6 +45,78 @@ fn a_turn_that_ends_during_a_load_is_shown_once() {
         "echo: after",
     ] {
         let shown = messages.iter().filter(|message| is_said(message, text));
+        assert_eq!(shown.count(), 1, "{text}");
+    }
+}
+
+/// The agent writes a turn to its transcript and sends nothing of it, so its prompt is accepted only later.
+#[test]
+fn a_prompt_that_is_loaded_before_it_is_accepted_is_shown_once() {
+    let home = Home::new();
+    let pipe = home.path().join("loaded");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let filter = format!(
+        "while IFS= read -r line; do case $line in *'echo: late'*) read -r _ < '{}';; esac; printf '%s\\n' \"$line\"; done",
+        pipe.display()
+    );
+    let _recorder = Recorder::filtered(&home, &filter);
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.prompt(&session, "one").result();
+    let shown = show(&home, &session);
+    let transcript = home.transcript(shown["head"].as_str().unwrap()).unwrap();
+    let texts = |messages: &[Value]| -> Vec<String> {
+        let updates = messages.iter().map(|message| &message["params"]["update"]);
+        let texts = updates.filter_map(|update| update["content"]["text"].as_str());
+        texts.map(str::to_owned).collect()
+    };
+    let is_written = |text: &str| fs::read_to_string(&transcript).unwrap().contains(text);
+
+    let mut other = Editor::start(&home);
+    let turn = editor.begin_prompt(&session, "late one");
+    eventually(|| is_written("echo: late one"));
+    let mut messages = other.on("session/load", &session, &home).before;
+    fs::write(&pipe, "now\n").unwrap();
+    messages
+        .extend(other.until(|message| message["params"]["update"]["content"]["text"] == "echo: late one"));
+    assert_eq!(
+        texts(&messages),
+        ["one", "echo: one", "late one", "echo: late one"]
+    );
+    editor.finish(turn).result();
+
+    // An editor that loads the session again shows the prompt that it sent itself.
+    let turn = editor.begin_prompt(&session, "late two");
+    eventually(|| is_written("echo: late two"));
+    let mut messages = editor.on("session/load", &session, &home).before;
+    fs::write(&pipe, "now\n").unwrap();
+    messages.extend(editor.finish(turn).before);
+    let shown = texts(&messages);
+    assert_eq!(
+        shown[shown.len() - 4..],
+        ["late one", "echo: late one", "late two", "echo: late two"]
+    );
+    assert_eq!(shown.len(), 6, "{shown:?}");
+}
+
+#[test]
+fn a_prompt_that_is_accepted_after_a_load_and_not_written_yet_is_shown() {
+    let (home, gate) = Gate::home();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.prompt(&session, "one").result();
+    let mut other = Editor::start(&home);
+    gate.hold("session/prompt");
+    let turn = editor.begin_prompt(&session, "two");
+    gate.wait_until_held();
+    let loaded = other.on("session/load", &session, &home);
+    gate.open();
+    editor.finish(turn).result();
+    let mut messages = loaded.before;
+    messages.extend(other.until(|message| message["params"]["update"]["content"]["text"] == "echo: two"));
+    for text in ["one", "two"] {
+        let shown = messages.iter().map(|message| &message["params"]["update"]);
+        let shown = shown.filter(|update| update["content"]["text"] == text);
         assert_eq!(shown.count(), 1, "{text}");
     }
 }

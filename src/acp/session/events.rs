@@ -18,7 +18,7 @@ use super::held_messages::{HeldMessages, HoldUntil};
 use super::{COMMANDS, SESSION_INFO, Session, Snapshot, State};
 use super::{chunks_of, push_result};
 use crate::agent::message::{RequestKind, method};
-use crate::bridge::{Delivery, EncodedEvent};
+use crate::bridge::{Delivery, EncodedEvent, NewestTurn};
 
 /// How many of the URLs that the editor was asked to open are remembered.
 const OPEN_URLS: usize = 64;
@@ -53,7 +53,7 @@ impl Session {
         match event.update() {
             Some(update) => self.on_update(&mut state, update, event.params()),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), sender),
+                Ok(envelope) => self.on_event(&mut state, envelope, event.newest_turn(), sender),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
                     match sender {
@@ -105,7 +105,7 @@ impl Session {
         self: &Arc<Self>,
         state: &mut State,
         envelope: EventEnvelope,
-        updates: &[EncodedEvent],
+        newest_turn: Option<&NewestTurn>,
         sender: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Delivery {
         match envelope.event {
@@ -115,11 +115,16 @@ impl Session {
                 session,
                 ..
             } => {
+                let NewestTurn {
+                    unaccepted_since,
+                    updates,
+                } = newest_turn.cloned().unwrap_or_default();
+                let started_at = running.as_ref().map(|running| running.started_at);
                 let snapshot = Snapshot {
                     conversation,
-                    at: envelope.at,
+                    newest_since: started_at.or(unaccepted_since).unwrap_or(envelope.at),
                     running,
-                    updates: updates.to_vec(),
+                    updates,
                     info: *session.unwrap_or_default(),
                 };
                 self.on_snapshot(state, snapshot, sender)
@@ -167,6 +172,10 @@ impl Session {
             Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Delivery::Delivered,
             Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
             Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
+            Event::ForeignWriter { .. } => {
+                state.has_foreign_turns = true;
+                Delivery::Delivered
+            }
             Event::Reset {} => self.send_update(state, &self.note(RESET_ELSEWHERE)),
             Event::InterruptRaised { interrupt } => match state.conversation {
                 Some(id) => self.ask(state, id, &interrupt),
@@ -234,6 +243,10 @@ impl Session {
         state.running_turn = Some(turn);
         if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
             let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
+        }
+        // Not before: a note in the middle of what the agent says would read as a part of it.
+        if std::mem::take(&mut state.has_foreign_turns) {
+            let _taken = self.send_update(state, &self.note(ADDED_ELSEWHERE));
         }
         match is_own {
             true => Delivery::Delivered,
@@ -369,6 +382,8 @@ impl State {
 }
 
 const EDITED_ELSEWHERE: &str = "Another client replaced an earlier prompt of this conversation; reopen the thread to see the change.\n\n";
+const ADDED_ELSEWHERE: &str = "Another program, such as the agent in a terminal, has added to this conversation; reopen the \
+                               thread if you do not see what it added.\n\n";
 const REWOUND_ELSEWHERE: &str = "Another client went back to an earlier turn of this conversation; reopen the thread to see the change.\n\n";
 const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts a new chat; reopen the thread to see the change.\n\n";
 const UNDONE_ELSEWHERE: &str =

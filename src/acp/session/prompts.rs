@@ -140,10 +140,7 @@ impl State {
     /// Ends the wait for a continuation that has no turn because it failed, was cancelled or was postponed.
     pub(super) fn update_continuations(&mut self, conversation: &Conversation) {
         let is_due = (conversation.continuation.as_ref()).is_some_and(|due| due.at <= Timestamp::now());
-        let runs = matches!(
-            conversation.state,
-            ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
-        );
+        let runs = has_turn(conversation.state);
         for own in &mut self.prompts {
             if let Some(awaited) = &mut own.continuation {
                 awaited.is_due |= is_due;
@@ -152,6 +149,14 @@ impl State {
                 .take_if(|awaited| awaited.is_due && awaited.turn.is_none() && !is_due && !runs);
         }
     }
+}
+
+/// Whether a conversation in this state has a turn, also one whose prompt was not accepted yet.
+pub(in crate::acp) fn has_turn(state: ConversationState) -> bool {
+    matches!(
+        state,
+        ConversationState::Prompting | ConversationState::Awaiting | ConversationState::Cancelling
+    )
 }
 
 impl EditorPrompt {

@@ -194,12 +194,15 @@ struct Message {
 }
 
 impl OpenRequests {
-    /// Records a line of the editor if it is a request.
+    /// Records a line of the editor if it is a request. The daemon answers one with an invalid id without the id.
     fn add_request(&self, line: &[u8]) {
         if let Ok(Message {
             id: Some(id),
             method: Some(_),
         }) = serde_json::from_slice(line)
+            && id
+                .get()
+                .starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
         {
             lock(&self.0).push(id);
         }
