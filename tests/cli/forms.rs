@@ -43,11 +43,11 @@ impl Asking {
     fn answered(&self) -> Value {
         self.home.once(&self.id, |shown| shown["state"] == "idle");
         let log = fs::read_to_string(self.home.path().join("asking.log")).unwrap();
-        let lines = log
+        let mut lines = log
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let answers = lines.filter(|line| line["id"] == "e-1" && line["method"].is_null());
-        answers.last().unwrap()["result"].clone()
+        let answer = lines.rfind(|line| line["id"] == "e-1" && line["method"].is_null());
+        answer.unwrap()["result"].clone()
     }
 }
 
