@@ -67,8 +67,8 @@ pub(super) async fn prepare_undo(
 /// after its first prompt, and report the name with a later turn. A session without a transcript has none.
 fn earlier_title(services: &Services, record: &ConversationRecord, earlier: &NewLink) -> Option<String> {
     let title_of = |agent: &AgentName, cwd: &str, id: &UpstreamId| {
-        let (root, format) = services.catalog.get(agent)?.listed_transcripts()?;
-        let path = format.dialect().find(services.session(root, cwd, id)).ok()?;
+        let (_, format) = services.catalog.get(agent)?.listed_transcripts()?;
+        let path = services.transcripts(agent)?.find(cwd, id).ok()?;
         let title = listed_title(&path, format).map(|title| shortened_title(&title));
         title.filter(|title| !title.is_empty())
     };
