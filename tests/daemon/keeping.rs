@@ -320,15 +320,17 @@ async fn what_the_end_of_the_daemon_cut_short_is_kept() {
         let (daemon, app) = home.opened().await;
         app.begun(&home.project(), &["another"]).await;
         once_kept(&app, |total| total.sessions == 1).await;
+        daemon.kill();
+        let (daemon, app) = home.opened().await;
+        // The next pass over all is a day later.
+        let passed = home.data().join("kept/passed");
+        Watched::below(&home.data()).wait_for("the pass over all", || passed.exists().then_some(()));
         let id = app.make(&home.project()).await;
         lost_turns::begin(&daemon, &app, id, None).await;
         match is_killed {
             true => daemon.kill(),
             false => drop(daemon),
         }
-        // The pass over all of today is over.
-        let now = jiff::Timestamp::now().as_millisecond();
-        fs::write(home.data().join("kept/passed"), now.to_string()).unwrap();
         let (_daemon, app) = home.opened().await;
         once_kept(&app, |total| total.sessions == 2).await;
         fs::remove_file(home.transcript_of(&app, id).await).unwrap();
