@@ -55,6 +55,8 @@ pub struct ClimbRequest {
     pub client: Option<Arc<ClientProfile>>,
     /// The lowest fidelity that the caller accepts.
     pub min_fidelity: Fidelity,
+    /// Whether the caller sends the prompt of the interrupted turn again if the session lacks that turn.
+    pub resends_interrupted_prompt: bool,
     /// Ids that the agent has already refused, how they were opened, and the error.
     pub refused: Vec<(UpstreamId, Via, String)>,
     /// How urgently the climb needs a process.
@@ -140,6 +142,7 @@ fn climb_goal(
         }
         turns_after += ancestor.turns;
     }
+    let interrupted = record.interrupted_prompt_of_head();
     Goal {
         head,
         ancestors,
@@ -151,6 +154,8 @@ fn climb_goal(
         // The resting state would not do: a failed climb sets it to `failed`, while the limit is still the cause.
         limited: record.limit.is_some(),
         was_restored: false,
+        has_interrupted_turn: interrupted.is_some_and(|cut| !cut.counted),
+        resent_turns: u64::from(interrupted.is_some() && request.resends_interrupted_prompt),
     }
 }
 
@@ -497,7 +502,7 @@ impl Climber {
         let Ok(Ok(Some(file))) = read.await else {
             return Ok(true);
         };
-        if !climb.falls_short(&file) {
+        if !climb.falls_short(step, &file) {
             return Ok(true);
         }
         let inspection = self.inspect(climb).await?;

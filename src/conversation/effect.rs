@@ -46,6 +46,8 @@ pub enum Work {
         refused: Vec<(UpstreamId, Via, String)>,
         /// Whether no caller waits for it: the conversation continues automatically.
         is_automatic: bool,
+        /// Whether it continues the interrupted turn, and sends its prompt again to a session that lacks it.
+        resends_interrupted_prompt: bool,
     },
     /// Make a branch.
     Branch {

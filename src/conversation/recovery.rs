@@ -10,8 +10,9 @@
 //! 3. a repaired copy, an ancestor or a text, whichever keeps more turns first;
 //! 4. a fresh session, only if the caller allows fidelity `none` or there is nothing to lose: the session was never written
 //!    and the agent does not know it either. The agent is asked first, since a crash can happen between the agent's write
-//!    and the daemon's. A session without acknowledged turns and without content on disk, which a full disk can leave, is
-//!    treated as one that was never written, but the roll is reported.
+//!    and the daemon's. A session in which no turn is known to have begun and without content on disk, which a full disk
+//!    can leave, is treated as one that was never written, but the roll is reported. A turn that was cut short is history
+//!    too, unless the caller sends its prompt again: then it is reported as missing.
 
 mod facts;
 #[cfg(test)]
@@ -193,11 +194,14 @@ impl Climb {
             && self.is_content_expected()
     }
 
-    /// Whether the head's transcript holds fewer turns than were acknowledged. An agent resumes such a session without an
-    /// error: it ignores records whose parent is damaged.
+    /// Whether the head's transcript, opened by this step, holds fewer turns than were acknowledged. An agent resumes such a
+    /// session without an error: it ignores records whose parent is damaged. A backup may also lack the interrupted turn.
     #[must_use]
-    pub fn falls_short(&self, file: &TurnCounts) -> bool {
-        file.missing_turns(self.turns_of_head()) > 0
+    pub fn falls_short(&self, step: &Step, file: &TurnCounts) -> bool {
+        let of_head = self.turns_of_head();
+        let is_restored = self.via_of(step) == Via::Archive;
+        file.missing_turns(of_head) > 0
+            || is_restored && self.goal.has_interrupted_turn && file.max_turns <= of_head
     }
 
     /// Whether the step opens a session whose history is that of the head.
@@ -280,8 +284,7 @@ impl Climb {
             StepResult::Damaged(_) | StepResult::Failed(_) => Vec::new(),
         };
         // A session that was never written is no loss. Otherwise, start fresh only on request.
-        let may_lose_all = self.goal.min_fidelity == Fidelity::None || !self.has_history();
-        let fresh = may_lose_all.then_some(Step::Fresh);
+        let fresh = Some(Step::Fresh).filter(|fresh| self.is_acceptable(fresh));
         let is_new = |step: &Step| since.iter().all(|tried| tried.step != *step);
         let mut steps = steps.into_iter().chain(fresh);
         steps.find(is_new).unwrap_or(Step::GiveUp)

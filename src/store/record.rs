@@ -252,7 +252,7 @@ pub struct CutShortPrompt {
     /// The end of the transcript before the prompt was sent; absent if it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<Anchor>,
-    /// Whether a tool had started. Then the prompt is never sent again.
+    /// Whether a tool had started. Then the prompt is never sent again to a session that has the turn.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tool_started: bool,
     /// Whether a question of the agent was open when the turn was cut short. Refusing that question ends the turn too.
@@ -261,6 +261,9 @@ pub struct CutShortPrompt {
     /// Whether the transcript has the prompt, if that was checked before a later prompt was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<bool>,
+    /// Whether the chain counts the turn: the agent answered it because the daemon stopped.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub counted: bool,
     /// The request of the prompt, if repeating that call still carries it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_request: Option<CallKey>,
@@ -495,6 +498,13 @@ impl ConversationRecord {
             deleted_at: None,
         }
     }
+
+    /// The prompt whose turn was cut short on the head, if the agent is known to have it.
+    #[must_use]
+    pub fn interrupted_prompt_of_head(&self) -> Option<&CutShortPrompt> {
+        let cut = self.cut.as_ref().filter(|cut| cut.has_arrived() || cut.counted);
+        cut.filter(|cut| cut.upstream_id.as_ref().is_some_and(|id| self.chain.is_head(id)))
+    }
 }
 
 impl SalvagedRecord {
@@ -531,6 +541,15 @@ impl CutShortPrompt {
     pub fn has_arrived(&self) -> bool {
         self.tool_started || self.arrived == Some(true)
     }
+
+    /// The conversation has left the session that has the turn: no other one has its prompt.
+    pub fn leave_session(&mut self) {
+        self.upstream_id = None;
+        self.anchor = None;
+        self.tool_started = false;
+        self.arrived = Some(false);
+        self.counted = false;
+    }
 }
 
 impl PendingTurn {
@@ -552,6 +571,7 @@ impl From<&PendingTurn> for CutShortPrompt {
             tool_started: turn.phase >= TurnPhase::ToolStarted,
             asks: false,
             arrived: turn.taken.then_some(true),
+            counted: false,
             open_request: None,
             min_fidelity: turn.min_fidelity,
         }

@@ -13,7 +13,7 @@ use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
 use bridge_protocol::method::Status;
 use serde_json::{Value, json};
 
-use super::error_words;
+use super::{error_words, lost_turns};
 use crate::carrying::{files_below, folders_in};
 use crate::home::Home;
 use crate::moved_trees::move_tree;
@@ -310,6 +310,38 @@ async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
     assert_eq!(total(&app).await.sessions, 1);
     delete(kept, "keep").await.unwrap();
     assert_eq!(total(&app).await.sessions, 1);
+}
+
+/// Whatever ended the daemon: nothing reported the end of the turn, but the next start has its transcript copied.
+#[tokio::test]
+async fn what_the_end_of_the_daemon_cut_short_is_kept() {
+    for is_killed in [true, false] {
+        let home = Home::new();
+        let (daemon, app) = home.opened().await;
+        app.begun(&home.project(), &["another"]).await;
+        once_kept(&app, |total| total.sessions == 1).await;
+        daemon.kill();
+        let (daemon, app) = home.opened().await;
+        // The next pass over all is a day later.
+        let passed = home.data().join("kept/passed");
+        Watched::below(&home.data()).wait_for("the pass over all", || passed.exists().then_some(()));
+        let id = app.make(&home.project()).await;
+        lost_turns::begin(&daemon, &app, id, None).await;
+        match is_killed {
+            true => daemon.kill(),
+            false => drop(daemon),
+        }
+        let (_daemon, app) = home.opened().await;
+        once_kept(&app, |total| total.sessions == 2).await;
+        fs::remove_file(home.transcript_of(&app, id).await).unwrap();
+        let resumed = app.send(id, "go on").await.resumed.unwrap();
+        assert_eq!(
+            (resumed.via, resumed.fidelity, resumed.missing_turns),
+            (Via::Archive, Fidelity::Full, 0),
+            "killed: {is_killed}"
+        );
+        assert_eq!(app.remembered(id).await, [lost_turns::CUT_SHORT, "go on"]);
+    }
 }
 
 /// Once a day, and at a start after that.

@@ -7,12 +7,15 @@ use std::path::Path;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::{BridgeError, ErrorKind};
-use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::event::Event;
+use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::turn::TurnResult;
 use serde_json::{Value, json};
 
-use crate::home::Home;
-use crate::support::App;
+use super::edits::places;
+use crate::continuing::{go_on, prompts};
+use crate::home::{Daemon, Home};
+use crate::support::{App, Events};
 
 /// What the disk has of the last turn of a transcript.
 #[derive(Clone, Copy, Debug)]
@@ -101,4 +104,117 @@ async fn where_nothing_is_left_only_who_asks_for_it_begins_anew() {
         (resumed.via, resumed.fidelity, resumed.missing_turns),
         (Via::Fresh, Fidelity::None, 2)
     );
+}
+
+/// A prompt whose turn starts a tool and never ends.
+pub(crate) const CUT_SHORT: &str = "[[write made.txt x]][[hang]] build it";
+
+/// Sends that prompt, or replaces a turn by it, and returns once its tool has started.
+pub(crate) async fn begin(daemon: &Daemon<'_>, app: &App, id: ConversationId, turn: Option<usize>) {
+    let mut events = app.events(id).await;
+    let (method, params) = match turn {
+        None => (
+            "conversation/prompt",
+            json!({"conversationId": id, "prompt": CUT_SHORT}),
+        ),
+        Some(turn) => {
+            let at = places(app, id).await[turn][0].clone();
+            (
+                "conversation/edit",
+                json!({"conversationId": id, "at": at, "prompt": CUT_SHORT}),
+            )
+        }
+    };
+    let mut raw = daemon.raw().await;
+    raw.send(method, params).await;
+    until_tool(&mut events).await;
+}
+
+async fn until_tool(events: &mut Events) {
+    let has_tool = |event: &Event| match event {
+        Event::Update { update, .. } => update.get().contains("tool_call").then_some(()),
+        _ => None,
+    };
+    events.find(has_tool).await;
+}
+
+fn how(resumed: &Resumed) -> (Via, Fidelity, u64) {
+    (resumed.via, resumed.fidelity, resumed.missing_turns)
+}
+
+/// A conversation without copies whose last turn, a prompt or an edit of an earlier one, was cut short by the end of the
+/// daemon. Its transcript is deleted.
+async fn lost_behind_a_tool(home: &Home, before: &[&str], edit: Option<usize>) -> ConversationId {
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), before).await;
+    begin(&daemon, &app, id, edit).await;
+    daemon.kill();
+    let (daemon, app) = home.opened().await;
+    fs::remove_file(home.transcript_of(&app, id).await).unwrap();
+    drop(daemon);
+    id
+}
+
+/// The agent had the first prompt and worked on it: no acknowledged turn is missing, and yet what the history showed is.
+#[tokio::test]
+async fn a_first_turn_that_was_cut_short_and_lost_is_missed() {
+    for (before, edit) in [(&[][..], None), (&["one", "two"], Some(0))] {
+        let home = Home::keeping_nothing();
+        let id = lost_behind_a_tool(&home, before, edit).await;
+        let (_daemon, app) = home.opened().await;
+        let told = prompt(&app, id, "text").await;
+        assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable, "{edit:?}");
+        let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
+        assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, 1));
+        // It was told, and there is no such turn any more.
+        app.close(id).await;
+        let turn: TurnResult = serde_json::from_value(prompt(&app, id, "full").await.unwrap()).unwrap();
+        assert_eq!(how(&turn.resumed.unwrap()), (Via::Resume, Fidelity::Full, 0));
+    }
+}
+
+/// An edit that was cut short and lost leads to what it kept, without the turn that it made.
+#[tokio::test]
+async fn an_edit_that_was_cut_short_and_lost_is_missed() {
+    let home = Home::keeping_nothing();
+    let id = lost_behind_a_tool(&home, &["one", "two", "three"], Some(2)).await;
+    let (_daemon, app) = home.opened().await;
+    let resumed = app.send(id, "go on").await.resumed.unwrap();
+    assert_eq!(how(&resumed), (Via::OlderLink, Fidelity::Partial, 1));
+    assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
+}
+
+/// A session that lacks the turn gets its prompt: asked to continue its last turn, it would continue another one. So it is
+/// also if the session was brought back before that.
+#[tokio::test]
+async fn what_was_cut_short_and_lost_is_continued_with_its_prompt() {
+    let cases = [
+        (&[][..], None, Via::Fresh, false),
+        (&["one", "two", "three"], Some(2), Via::OlderLink, false),
+        (&["one", "two", "three"], Some(2), Via::OlderLink, true),
+    ];
+    for (before, edit, via, is_resumed_first) in cases {
+        let home = Home::keeping_nothing();
+        let id = lost_behind_a_tool(&home, before, edit).await;
+        let (_daemon, app) = home.opened().await;
+        let mut events = app.events(id).await;
+        if is_resumed_first {
+            app.ask("conversation/resume", id).await;
+        }
+        go_on(&app, id, json!({"at": "now"})).await;
+        let resumed = events
+            .find(|event| match event {
+                Event::Resumed { resumed } => Some(resumed.clone()),
+                _ => None,
+            })
+            .await;
+        assert_eq!(how(&resumed), (via, Fidelity::Partial, 1), "{edit:?}");
+        let Event::PromptAccepted { prompt, .. } = events.until("promptAccepted").await else {
+            unreachable!()
+        };
+        assert_eq!(prompt.to_text(), CUT_SHORT);
+        until_tool(&mut events).await;
+        let kept = &before[..edit.unwrap_or(0)];
+        assert_eq!(prompts(&app, &home, id).await, [kept, &[CUT_SHORT]].concat());
+    }
 }

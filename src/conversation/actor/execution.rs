@@ -121,11 +121,13 @@ impl Actor {
                 min_fidelity,
                 refused,
                 is_automatic: by_itself,
+                resends_interrupted_prompt,
             } => {
                 let request = ClimbRequest {
                     record: self.model.record.clone(),
                     client: self.client.clone(),
                     min_fidelity,
+                    resends_interrupted_prompt,
                     refused,
                     urgency: match by_itself {
                         true => Urgency::Background,

@@ -136,6 +136,7 @@ impl BranchJob {
             record,
             client: self.client.clone(),
             min_fidelity,
+            resends_interrupted_prompt: false,
             refused: Vec::new(),
             urgency: Urgency::Now,
             // A new branch has a new id, so no session with that id is being closed.

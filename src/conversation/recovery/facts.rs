@@ -41,6 +41,10 @@ pub struct Goal {
     /// Whether the head was restored from our backup before this climb and the missing turns were not reported yet. Opening
     /// it is then reported as `Archive`.
     pub was_restored: bool,
+    /// Whether the agent got a prompt on the head whose turn was cut short and is not counted.
+    pub has_interrupted_turn: bool,
+    /// How many turns of the head need not be brought back, because the caller sends their prompt again.
+    pub resent_turns: u64,
 }
 
 /// What was found on disk: the head's transcript, and one entry for each ancestor.

@@ -47,7 +47,7 @@ impl Climb {
                     .and_then(|index| self.goal.ancestors.get(index))
                     .map_or(0, |s| s.turns_after);
                 // Take the larger of the two counts of later turns.
-                after.max(total.saturating_sub(on_disk))
+                (after + self.interrupted_turns()).max(total.saturating_sub(on_disk))
             }
             Step::Text => {
                 let found = self.last_inspection();
@@ -99,7 +99,12 @@ impl Climb {
         } else {
             nearest.map_or(0, |file| file.turns)
         };
-        (inherited + of_head).max(readable)
+        (inherited + of_head + self.interrupted_turns()).max(readable)
+    }
+
+    /// The turn on the head that was cut short, which is not among the acknowledged ones.
+    fn interrupted_turns(&self) -> u64 {
+        u64::from(self.goal.has_interrupted_turn)
     }
 
     /// Turns that the head's own transcript should hold.
@@ -166,7 +171,7 @@ impl Climb {
         self.goal.head.as_ref().is_some_and(|head| head.written) && !self.is_head_empty()
     }
 
-    /// Whether no turn was acknowledged on the head, and neither its transcript nor a backup of it has any content.
+    /// Whether no turn is known to have begun on the head, and neither its transcript nor a backup of it has any content.
     pub(super) fn is_head_empty(&self) -> bool {
         let head = self.goal.head.as_ref();
         // A head with an origin may have carried turns that could not be counted.
@@ -174,7 +179,8 @@ impl Climb {
         let has_backup = self
             .last_inspection()
             .and_then(|inspection| inspection.has_backup);
-        is_fresh && self.turns_of_head() == 0 && has_backup == Some(false)
+        let turns = self.turns_of_head() + self.interrupted_turns();
+        is_fresh && turns == 0 && has_backup == Some(false)
     }
 
     pub(super) fn has_history(&self) -> bool {
@@ -184,6 +190,11 @@ impl Climb {
             inspection.readable_turns > 0 || of_head.is_some_and(|file| file.turns > 0)
         });
         let continues = head.relation != Relation::Fresh && !self.goal.ancestors.is_empty();
-        on_disk || continues || self.is_content_expected()
+        // A turn whose prompt is sent again need not be brought back, but is reported as missing.
+        let is_expected = match self.goal.resent_turns {
+            0 => self.is_content_expected(),
+            resent => self.turns_of_head() + self.interrupted_turns() > resent,
+        };
+        on_disk || continues || is_expected
     }
 }

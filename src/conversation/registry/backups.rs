@@ -1,7 +1,7 @@
 //! Backs up transcripts: after each turn, once a day for all of them, and when a client requests it.
 //!
 //! One task backs up one session at a time, and nothing waits for it. A failed backup is logged and tried again after
-//! the next turn, when the session is closed, and each day.
+//! the next turn, when the session is closed, and each day. A start backs up what the end of the last daemon left without.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::agent::catalog::AgentEntry;
 use crate::archive::{ArchiveTotal, ArchivedSession, MissingTurns};
 use crate::files::durable;
 use crate::paths::names::PASSED;
-use crate::store::{StoreError, TranscriptRoot};
+use crate::store::{ConversationRecord, StoreError, TranscriptRoot};
 use crate::transcript::TranscriptError;
 use crate::transcript::meter::with_meter;
 
@@ -104,6 +104,7 @@ impl Registry {
         let services = Arc::clone(&self.services);
         self.tasks.spawn(async move {
             let mut next_check = Instant::now();
+            let mut is_first = true;
             loop {
                 let is_check = tokio::select! {
                     biased;
@@ -116,7 +117,12 @@ impl Registry {
                 };
                 let meter = Arc::new(StopMeter(stop.clone()));
                 let round = tokio::task::spawn_blocking(move || {
-                    let round = || with_meter(meter, || registry.backup_round(is_check, now()));
+                    let round = || {
+                        if is_first {
+                            registry.request_left_backups(now());
+                        }
+                        with_meter(meter, || registry.backup_round(is_check, now()));
+                    };
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(round)) {
                         let why = panic_text(panic.as_ref());
                         tracing::error!(why, "could not back up transcripts");
@@ -127,6 +133,7 @@ impl Registry {
                     () = stop.cancelled() => return,
                     _ = round => {}
                 }
+                is_first = false;
                 if is_check {
                     next_check = Instant::now() + PASS_CHECK_INTERVAL;
                 }
@@ -269,6 +276,37 @@ impl Registry {
 
     /// Backs up the sessions of the conversations that changed after `since`, newest first.
     fn back_up_changed(&self, since: Option<i64>) {
+        self.for_each_changed(since, |record| {
+            for link in record.chain.links().iter().filter(|link| link.written) {
+                self.back_up_session(&SessionRef::from(link), BackupMode::Compressed);
+            }
+        });
+    }
+
+    /// Requests a backup of each head that the last daemon may have left without one since its last pass: it stopped or was
+    /// killed during a turn, or before the backup of an ended one.
+    fn request_left_backups(&self, at: Timestamp) {
+        let Some(last) = self.last_pass(at) else {
+            // The first pass backs up all.
+            return;
+        };
+        self.for_each_changed(Some(last - PASS_OVERLAP_MS), |record| {
+            let Some(head) = record.chain.head().filter(|head| head.written) else {
+                return;
+            };
+            let has_backup = || {
+                let transcripts = self.services.transcripts(&head.agent);
+                transcripts.is_some_and(|transcripts| transcripts.has_backup(&head.upstream_id))
+            };
+            if record.cut.is_some() || !has_backup() {
+                let session = SessionRef::from(head);
+                self.services.backups.request(session, BackupMode::Linked);
+            }
+        });
+    }
+
+    /// Calls this for each conversation that changed after `since`, newest first, until the daemon stops.
+    fn for_each_changed(&self, since: Option<i64>, act: impl Fn(&ConversationRecord)) {
         for conversation in self.services.store.recent() {
             let record = match conversation {
                 Ok(record) => record,
@@ -288,9 +326,7 @@ impl Registry {
             if record.deleted_at.is_some() {
                 continue;
             }
-            for link in record.chain.links().iter().filter(|link| link.written) {
-                self.back_up_session(&SessionRef::from(link), BackupMode::Compressed);
-            }
+            act(&record);
         }
     }
 

@@ -8,12 +8,13 @@ use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 
 use super::super::arrival::find_prompt;
+use super::super::backup::BackupMode;
 use super::super::effect::{Call, Ledger, PromptArrival};
 use super::super::error::ConversationError;
 use super::super::importing;
 use super::super::lost_parts;
 use super::super::moving;
-use super::super::services::{Services, chain_text, now};
+use super::super::services::{Services, SessionRef, chain_text, now};
 use super::super::transition::{EndedTurn, EndedUnfinished, end_turn_of_previous_run};
 use super::Registry;
 use crate::store::{
@@ -58,6 +59,10 @@ impl Registry {
                 continue;
             }
             let record = self.record_to_start(SalvagedRecord { record, lost });
+            if let Some(head) = record.chain.head().filter(|head| !is_ended && head.written) {
+                let session = SessionRef::from(head);
+                self.services.backups.request(session, BackupMode::Linked);
+            }
             let result = stored_turn_result(&self.services, &record, ended.ended_turn.as_ref())?;
             let ledger = Ledger {
                 requests: result.into_iter().collect(),

@@ -219,18 +219,13 @@ impl<R> Model<R> {
         }
         let cut = self.record.cut.as_ref();
         let mut request = None;
-        // A text given by the user is always sent, after the prompt if there is one.
-        let with_text = |prompt: PromptContent| match &text {
-            Some(text) => prompt.followed_by(text),
-            None => prompt,
-        };
         let prompt = match (arrival, cut) {
             (PromptArrival::Absent, Some(cut)) if !cut.tool_started => {
                 request = cut.open_request.clone();
-                with_text(cut.full_prompt())
+                continuation.prompt_again(cut)
             }
             // The prompt could end up in the transcript twice, so it is sent again only once.
-            (PromptArrival::Unknown, Some(cut)) if !continuation.sent => with_text(cut.full_prompt()),
+            (PromptArrival::Unknown, Some(cut)) if !continuation.sent => continuation.prompt_again(cut),
             (PromptArrival::Unknown, _) => {
                 self.fail_continuation(
                     "the agent's transcript cannot be read, so it is unknown whether it has the prompt; the prompt was \
@@ -259,6 +254,25 @@ impl<R> Model<R> {
             ..PromptRequest::new(turn_id, prompt, self.now, request.into())
         };
         self.start_turn(prompt_request);
+    }
+
+    /// Whether the turn that waits for its session continues the interrupted one.
+    pub(super) fn continues_interrupted_turn(&self) -> bool {
+        let turn = self.waiting_turn();
+        turn.is_some_and(|turn| turn.request.is_continuation)
+            && self.record.cut.is_some()
+            && self.record.continuation.is_some()
+    }
+
+    /// The conversation continues in a session that lacks the interrupted turn, so its prompt has not arrived there, even if
+    /// a tool had started: a request to continue would continue another turn, or none.
+    pub(super) fn return_interrupted_prompt(&mut self) {
+        let continues = self.continues_interrupted_turn();
+        let Some(cut) = &mut self.record.cut else { return };
+        cut.leave_session();
+        if continues && let (Some(turn), Some(continuation)) = (&mut self.turn, &self.record.continuation) {
+            turn.request.prompt = continuation.prompt_again(cut);
+        }
     }
 
     /// The scheduled continuation is done or cancelled.

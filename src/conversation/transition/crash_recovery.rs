@@ -209,6 +209,13 @@ pub(in crate::conversation) fn end_turn_of_previous_run(
     if let Some(cut) = record.cut.as_mut().filter(is_same_prompt) {
         cut.open_request = turn.call_key().filter(|_| !is_edit);
     }
+    // Known only now: the transcript may be missing when the turn is continued.
+    let is_of_turn = |cut: &&mut CutShortPrompt| cut.prompt == turn.prompt && cut.anchor == turn.anchor;
+    if arrived == PromptArrival::Present
+        && let Some(cut) = record.cut.as_mut().filter(is_of_turn)
+    {
+        cut.arrived = Some(true);
+    }
     if turn.continues {
         let continuation = record.continuation.take();
         // If it was sent, the user decides what follows.

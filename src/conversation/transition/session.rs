@@ -70,6 +70,7 @@ impl<R> Model<R> {
             min_fidelity,
             refused,
             is_automatic: self.is_automatic_turn(),
+            resends_interrupted_prompt: self.continues_interrupted_turn(),
         };
         self.start(OperationKind::Open { min_fidelity }, Caller::none(), work);
     }
@@ -119,6 +120,9 @@ impl<R> Model<R> {
             self.serve_waiting_turn(&opened.resumed);
             self.answer_resume_waiters(Some(&opened.resumed));
             return;
+        }
+        if lacks_interrupted_turn(&opened) {
+            self.return_interrupted_prompt();
         }
         let mut ledger = match opened.link.take() {
             Some(link) => self.append_link(link, opened.resumed.fidelity),
@@ -384,6 +388,21 @@ impl<R> Model<R> {
         }
         self.bump_revision();
         self.write(ledger, Milestone::Saved);
+    }
+}
+
+/// Whether the session that a climb opened lacks the turn that was cut short on the head.
+fn lacks_interrupted_turn(opened: &OpenedSession) -> bool {
+    match opened.resumed.via {
+        Via::Fresh | Via::OlderLink => true,
+        // A backup lacks the last turns.
+        Via::Archive => opened.resumed.missing_turns > 0,
+        // The text of a history that ends before the head.
+        Via::Text => opened
+            .link
+            .as_ref()
+            .is_some_and(|link| link.from_checkpoint_id.is_none()),
+        _ => false,
     }
 }
 

@@ -5,7 +5,7 @@ use bridge_protocol::raw::PromptContent;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::is_false;
+use super::{CutShortPrompt, is_false};
 
 /// How many characters of the text clients get to see: enough to recognize it.
 const SHOWN_TEXT_CHARS: usize = 200;
@@ -41,6 +41,16 @@ impl PendingContinuation {
             sent: false,
             line: false,
             text: None,
+        }
+    }
+
+    /// Returns the prompt of the interrupted turn as it is sent again: followed by the text, if the user gave one.
+    #[must_use]
+    pub fn prompt_again(&self, cut: &CutShortPrompt) -> PromptContent {
+        let prompt = cut.full_prompt();
+        match &self.text {
+            Some(text) => prompt.followed_by(text),
+            None => prompt,
         }
     }
 

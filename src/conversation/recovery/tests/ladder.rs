@@ -117,6 +117,8 @@ pub(super) fn goal() -> Goal {
         refused: Vec::new(),
         limited: false,
         was_restored: false,
+        has_interrupted_turn: false,
+        resent_turns: 0,
     }
 }
 
@@ -178,7 +180,7 @@ pub(super) fn climb(goal: Goal, facts: &Facts) -> Climbed {
                         .disk
                         .head
                         .as_ref()
-                        .is_some_and(|file| climb.falls_short(file))
+                        .is_some_and(|file| climb.falls_short(&step, file))
                     && !climb.accept_short(&step, facts.disk.clone())
                 {
                     continue;

@@ -71,6 +71,7 @@ prop_compose! {
         ],
         (can_resume, can_load, readable) in any::<(bool, bool, bool)>(),
         limited in any::<bool>(),
+        (interrupted, is_resent) in any::<(bool, bool)>(),
         head_refused in prop::bool::weighted(0.2),
         refused_too in proptest::option::weighted(0.3, prop_oneof![Just(Via::Located), Just(Via::Archive), Just(Via::Rebuilt)]),
     ) -> Goal {
@@ -90,8 +91,10 @@ prop_compose! {
         } else {
             Vec::new()
         };
+        let has_interrupted_turn = interrupted && has_head && (written || turns > 0);
+        let resent_turns = u64::from(is_resent && (has_interrupted_turn || turns > 0));
         let head = has_head.then(|| Link { written: written || turns > 0, relation, ..head("h", turns) });
-        Goal { head, ancestors, min_fidelity, can_resume, can_load, can_read_transcripts: readable, refused, limited, was_restored: false }
+        Goal { head, ancestors, min_fidelity, can_resume, can_load, can_read_transcripts: readable, refused, limited, was_restored: false, has_interrupted_turn, resent_turns }
     }
 }
 
@@ -136,15 +139,21 @@ prop_compose! {
 /// Whether anything says that there was a history.
 fn has_history(goal: &Goal, facts: &Facts) -> bool {
     let file = facts.disk.head.as_ref().is_some_and(|file| file.turns > 0);
-    let is_written = |head: &Link| head.written && !is_empty(head, facts);
-    let has_turns = |head: &Link| is_written(head) || head.turns + head.carried_turns > 0;
+    // A turn whose prompt is sent again does not count.
+    let interrupted = u64::from(goal.has_interrupted_turn);
+    let more_turns = |head: &Link| head.turns + head.carried_turns + interrupted > goal.resent_turns;
+    let is_written = |head: &Link| head.written && goal.resent_turns == 0 && !is_empty(goal, head, facts);
+    let has_turns = |head: &Link| is_written(head) || more_turns(head);
     goal.head.as_ref().is_some_and(|head| has_turns(head) || file)
 }
 
-/// Whether nothing was acknowledged on the head, and nothing of it is on disk.
-fn is_empty(head: &Link, facts: &Facts) -> bool {
+/// Whether no turn is known to have begun on the head, and nothing of it is on disk.
+fn is_empty(goal: &Goal, head: &Link, facts: &Facts) -> bool {
     let is_fresh = head.relation == Relation::Fresh;
-    is_fresh && head.turns + head.carried_turns == 0 && facts.disk.has_backup == Some(false)
+    is_fresh
+        && !goal.has_interrupted_turn
+        && head.turns + head.carried_turns == 0
+        && facts.disk.has_backup == Some(false)
 }
 
 /// What holds for every climb says nothing of a rung that none of them takes.
@@ -227,7 +236,7 @@ proptest! {
     fn attempts_are_the_steps_in_order_and_the_one_that_worked_is_last((goal, facts) in any_case()) {
         let refused = goal.refused.len();
         // Why the head's transcript is of no use is told like a copy of it that failed, where anything was to be in it.
-        let expected = goal.head.as_ref().is_some_and(|head| head.written && !is_empty(head, &facts));
+        let expected = goal.head.as_ref().is_some_and(|head| head.written && !is_empty(&goal, head, &facts));
         let climbed = climb(goal, &facts);
         let looked = climbed.steps.iter().any(|step| step == "inspect");
         let unread = usize::from(looked && expected && facts.disk.unreadable_reason.is_some());

@@ -295,6 +295,7 @@ impl World {
                 min_fidelity,
                 refused,
                 is_automatic: by_itself,
+                ..
             } => {
                 assert_eq!(self.closing, None, "two sessions at once");
                 let refused: Vec<String> = refused
