@@ -1,4 +1,4 @@
-//! A service manager that listens for the daemon and starts it with the first client.
+//! Socket activation: a service manager listens on the daemon's socket and starts the daemon for the first client.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -15,10 +15,10 @@ use crate::cli::listeners::refused_after_5_seconds;
 use crate::home::{Daemon, Home};
 use crate::support::App;
 
-/// Makes the program start with this socket as systemd passes it: as descriptor 3, and to this process alone.
+/// A shell command that passes the socket to the program as systemd does: as descriptor 3, for this process only.
 const PASS: &str = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&0 0</dev/null"#;
 
-/// A socket as the unit of `packaging` has it.
+/// Binds the socket with the permissions that the unit in `packaging` sets.
 fn listen(path: &Path) -> UnixListener {
     let folder = path.parent().unwrap();
     fs::DirBuilder::new()
@@ -29,7 +29,7 @@ fn listen(path: &Path) -> UnixListener {
     UnixListener::bind(path).unwrap()
 }
 
-/// The daemon's program, to be started with a socket.
+/// Returns the command that starts the daemon with the listening socket passed to it.
 fn command(home: &Home, listener: &UnixListener) -> Command {
     let program = home.command();
     let mut command = Command::new("/bin/sh");
@@ -53,7 +53,7 @@ async fn a_client_that_came_before_the_daemon_is_answered_and_the_socket_outlive
     let home = Home::new();
     let listener = listen(&home.socket());
     for life in 1..=2 {
-        // Nobody accepts it yet.
+        // The client connects before any process accepts connections.
         let waiting = App::connect(&home.socket()).await;
         let daemon = Daemon::spawn(&home, command(&home, &listener));
         let id = waiting.begun(&home.project(), &["hello"]).await;
@@ -61,11 +61,12 @@ async fn a_client_that_came_before_the_daemon_is_answered_and_the_socket_outlive
         assert_is_not_inherited(&home, &listener);
         waiting.call("daemon/shutdown", json!({})).await.unwrap();
         assert!(daemon.ended().await.success(), "life {life}");
-        assert!(home.socket().exists(), "the manager listens there");
+        assert!(home.socket().exists(), "the manager still listens");
     }
 }
 
-/// The service manager began to listen, which must not hide that a daemon has its lock and serves, and is not starting.
+/// The service manager's listening socket must not hide that a daemon holds the lock: the error must name a daemon that
+/// no longer answers, not one that is starting.
 #[tokio::test]
 async fn a_daemon_that_stops_answering_behind_a_service_manager_is_named() {
     let home = Home::new();
@@ -81,7 +82,8 @@ async fn a_daemon_that_stops_answering_behind_a_service_manager_is_named() {
     cli::check(&cli::run(home.path(), &["ls"]), 0, "");
 }
 
-/// An agent that had it would keep clients waiting for ever when the manager has gone.
+/// An agent that inherited the socket would keep it open after the service manager has closed it, and clients would
+/// wait forever.
 #[cfg(target_os = "linux")]
 fn assert_is_not_inherited(home: &Home, listener: &UnixListener) {
     let socket = fs::File::from(OwnedFd::from(listener.try_clone().unwrap()));
@@ -115,7 +117,7 @@ fn a_socket_that_is_elsewhere_or_is_none_is_refused() {
     check_start("with a descriptor that is no socket", status.code(), &said);
 }
 
-/// What an ancestor was given is not for this process.
+/// `LISTEN_FDS` is meant for another process if `LISTEN_PID` is not ours.
 #[tokio::test]
 async fn what_was_passed_to_another_process_is_left_alone() {
     let home = Home::new();

@@ -1,5 +1,5 @@
-//! A fork that was made elsewhere is adopted by itself: its link refers to the session that it was forked from, which can be
-//! adopted too.
+//! Adoption of a fork that was made elsewhere: its link refers to the session that it was forked from. That session is
+//! not adopted automatically, but can be.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ async fn each_session_of_a_family_of_forks_is_a_conversation_of_its_own() {
     }
 }
 
-/// The reference is enough: history and ladder read the transcript that it leads to.
+/// The reference to the source is enough: the history and the ladder read the source's transcript.
 #[tokio::test]
 async fn a_fork_goes_on_from_its_source_when_its_own_transcript_is_gone() {
     let (other, [_, middle, head]) = generations().await;
@@ -59,12 +59,13 @@ async fn a_fork_goes_on_from_its_source_when_its_own_transcript_is_gone() {
     let resumed = app.send(fork, "go on").await.resumed.unwrap();
     assert_eq!((resumed.via, resumed.missing_turns), (Via::OlderLink, 1));
     assert_eq!(app.remembered(fork).await, ["one", "two", "go on"]);
-    // It went on in a copy: what was made elsewhere is as it was.
+    // The conversation continued in a copy, so the source's transcript is unchanged.
     assert_eq!(text_of(&home, &middle), text_of(&other, &middle));
     assert_eq!(app.remembered(source).await, ["one", "two"]);
 }
 
-/// The source is not there, or is named by what cannot be an id: the fork has all of it all the same.
+/// A fork whose source is missing, or has an id that is not valid, is adopted nevertheless: its own transcript is
+/// complete.
 #[tokio::test]
 async fn a_source_of_no_use_does_not_keep_a_fork_from_being_adopted() {
     let (other, [root, middle, _]) = generations().await;
@@ -92,7 +93,8 @@ async fn a_source_of_no_use_does_not_keep_a_fork_from_being_adopted() {
     }
 }
 
-/// Only what was adopted is the conversation's: its source was made elsewhere, and nobody named it.
+/// The conversation owns only the adopted session. Its source was made elsewhere and was never adopted, so it is not
+/// deleted.
 #[tokio::test]
 async fn deleting_with_transcripts_spares_the_source() {
     let (other, [_, middle, head]) = generations().await;
@@ -109,8 +111,8 @@ async fn deleting_with_transcripts_spares_the_source() {
     assert_eq!(app.remembered(anew).await, ["one", "two"]);
 }
 
-/// Three sessions, each the agent's own fork of the one before with one turn more: `one`, `two` and `three`,
-/// made in another home whose daemon has ended.
+/// Returns a home whose daemon has ended, and the ids of its three sessions. Each session is a fork of the previous
+/// one, with one turn more: `one`, `two` and `three`.
 async fn generations() -> (Home, [String; 3]) {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
@@ -137,7 +139,7 @@ fn put(home: &Home, id: &str, text: &str) {
     fs::write(folder.join(format!("{id}.jsonl")), text).unwrap();
 }
 
-/// A home into which these transcripts of another one were brought.
+/// Returns a new home that contains copies of these transcripts.
 fn brought(from: &Home, ids: &[&str]) -> Home {
     let home = Home::new();
     for id in ids {
@@ -160,7 +162,7 @@ fn froms(links: &[Link]) -> Vec<Option<&str>> {
     froms.map(|from| from.map(UpstreamId::as_str)).collect()
 }
 
-/// How many prompts a history tells.
+/// Returns the number of prompts in a history.
 fn prompts(history: &Value) -> usize {
     let messages = history["messages"].as_array().unwrap().iter();
     messages.filter(|message| message["role"] == "user").count()

@@ -1,4 +1,4 @@
-//! Transcripts that were made elsewhere become conversations, and go on with all that they hold.
+//! Adoption: transcripts that were made elsewhere become conversations and continue with their whole content.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::damaged::tear;
 use crate::home::Home;
 use crate::support::{App, refused};
 
-/// Puts the transcript of another home into a folder of this one, where its agent never wrote.
+/// Copies the transcript from one home into a project folder of another home, in which the agent never wrote.
 fn bring(from: &Home, to: &Home, upstream_id: &str, folder: &str) {
     let source = from.transcript(upstream_id).unwrap();
     put(to, upstream_id, folder, &fs::read_to_string(source).unwrap());
@@ -26,7 +26,7 @@ fn put(home: &Home, upstream_id: &str, folder: &str, text: &str) {
     fs::write(folder.join(format!("{upstream_id}.jsonl")), text).unwrap();
 }
 
-/// A session of these turns in a home whose daemon has ended.
+/// Makes a session with these turns. Returns its home, whose daemon has ended, and the session's id.
 async fn made_elsewhere(texts: &[&str]) -> (Home, String) {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
@@ -56,7 +56,7 @@ async fn the_next_prompt_resumes_it_with_all_of_its_history() {
     events.until("snapshot").await;
     assert_eq!(adopted.head.as_ref().unwrap().as_str(), id);
     assert_eq!(adopted.cwd, other.project(), "the transcript's own folder");
-    assert_eq!(adopted.title, "one", "as it is listed");
+    assert_eq!(adopted.title, "one", "same title as in the list");
     let link = &app.chain(adopted.id).await[0];
     assert_eq!(
         (
@@ -77,7 +77,7 @@ async fn the_next_prompt_resumes_it_with_all_of_its_history() {
     assert_eq!(app.get(adopted.id).await.head.unwrap().as_str(), id);
 }
 
-/// As a limit leaves a session, or a crash.
+/// A limit or a crash leaves a session whose last prompt has no response.
 #[tokio::test]
 async fn a_last_prompt_without_an_answer_is_no_lost_turn() {
     for turns in 1..=2 {
@@ -105,7 +105,8 @@ async fn a_last_prompt_without_an_answer_is_no_lost_turn() {
     }
 }
 
-/// Claude Code attaches what a person typed while a turn ran, instead of writing a message. It is part of that turn.
+/// If a person types while a turn runs, Claude Code records the text as an attachment instead of a message. It is part
+/// of that turn.
 #[tokio::test]
 async fn what_was_said_in_the_middle_of_a_turn_is_part_of_it() {
     let (other, id) = made_elsewhere(&["one"]).await;
@@ -191,7 +192,7 @@ async fn what_was_said_in_the_middle_of_a_turn_is_part_of_it() {
     assert_eq!(app.remembered(id).await, ["one", "go on"]);
 }
 
-/// Whoever asks again, at the same time, later or after a restart, gets the same conversation.
+/// Repeated adoptions return the same conversation: concurrent ones, later ones, and those after a restart.
 #[tokio::test]
 async fn a_transcript_is_adopted_once() {
     let (other, id) = made_elsewhere(&["one"]).await;
@@ -217,7 +218,7 @@ async fn a_transcript_is_adopted_once() {
     assert_eq!((again.id, again.title.as_str()), (first.id, "Mine"));
     let found = app.ask("conversation/get", &id).await;
     assert_eq!(found["conversation"]["id"], json!(first.id));
-    // One that was deleted has it no more.
+    // Once that conversation is deleted, adopting the session makes a new one.
     app.call("conversation/delete", json!({"conversationId": first.id}))
         .await
         .unwrap();
@@ -226,7 +227,8 @@ async fn a_transcript_is_adopted_once() {
     assert_eq!(app.remembered(anew.id).await, ["one"]);
 }
 
-/// A conversation that was deleted by mistake is adopted with the title that its user gave it, unless another one is given.
+/// When the session of a deleted conversation is adopted, the new conversation gets the title that the user gave the
+/// old one, unless the call gives a title.
 #[tokio::test]
 async fn a_session_of_a_deleted_conversation_gets_its_title_back() {
     let home = Home::new();
@@ -251,7 +253,7 @@ async fn a_session_of_a_deleted_conversation_gets_its_title_back() {
     assert_eq!(adopt(&app, given).await.unwrap().title, "Mine");
 }
 
-/// As much of a session's id is enough as tells it from others.
+/// A session can be named by any prefix of its id that no other session's id has.
 #[tokio::test]
 async fn the_beginning_of_an_id_is_enough() {
     let (other, id) = made_elsewhere(&["one"]).await;
@@ -280,7 +282,7 @@ async fn the_beginning_of_an_id_is_enough() {
     let found: Vec<Value> = several.details["transcripts"].read().unwrap();
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(found[0], json!({"id": "alike-1", "title": "one"}));
-    // A search for a conversation by this id says that the session can be adopted.
+    // A search for a conversation by a session's id reports that the session can be adopted.
     let find = async |name: &str| {
         let found = app.call("conversation/resolve", json!({"name": name})).await;
         refused(found, ErrorKind::NotFound).detail("transcripts")
@@ -293,13 +295,13 @@ async fn the_beginning_of_an_id_is_enough() {
     assert_eq!(
         whole.head.unwrap().as_str(),
         "alike-2",
-        "a whole id is no beginning"
+        "a complete id is no prefix"
     );
     let few = adopt(&app, json!({"upstreamId": &id[..5]})).await;
     assert_eq!(few.unwrap_err().kind, ErrorKind::NotFound);
 }
 
-/// Whatever has happened to its folder and its transcript meanwhile.
+/// This works even if the conversation's folder was deleted or its transcript was damaged.
 #[tokio::test]
 async fn the_beginning_of_an_id_leads_to_the_conversation_that_has_the_session() {
     let home = Home::new();
@@ -318,7 +320,8 @@ async fn the_beginning_of_an_id_leads_to_the_conversation_that_has_the_session()
     assert_eq!(adopt(&app, short).await.unwrap().id, id);
 }
 
-/// An error about a session that was named by the beginning of its id has the whole id, for the command that helps.
+/// An error about a session that was named by a prefix of its id contains the whole id, so that the suggested command
+/// can use it.
 #[tokio::test]
 async fn the_error_about_a_session_has_its_whole_id() {
     let home = Home::new();
@@ -337,7 +340,7 @@ async fn the_error_about_a_session_has_its_whole_id() {
     }
 }
 
-/// Of many transcripts some are named, and how many there are.
+/// The error lists some of the matching transcripts, and their total number.
 #[tokio::test]
 async fn an_id_that_begins_many_others_is_refused_with_their_number() {
     let home = Home::new();
@@ -389,7 +392,7 @@ async fn a_fork_says_where_it_came_from() {
     let adopted = adopt(&app, json!({"upstreamId": fork})).await.unwrap();
     let links = app.chain(adopted.id).await;
     let [link] = links.as_slice() else {
-        panic!("what is not there cannot be in the chain: {links:?}");
+        panic!("the missing source is in the chain: {links:?}");
     };
     assert_eq!(link.relation, Relation::Carries);
     assert_eq!(link.from_upstream_id.as_ref(), Some(&parent));
@@ -400,7 +403,7 @@ async fn a_fork_says_where_it_came_from() {
     assert_eq!(app.remembered(adopted.id).await, ["one", "two", "three", "go on"]);
 }
 
-/// A record is missing from its middle: what is left is adopted, and said to be less.
+/// A record is missing in the middle: what is left is adopted, with partial fidelity.
 #[tokio::test]
 async fn a_damaged_middle_is_told() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
@@ -415,7 +418,8 @@ async fn a_damaged_middle_is_told() {
     assert_eq!(app.remembered(adopted.id).await, ["one", "two", "three", "go on"]);
 }
 
-/// Of several copies the one of the folder that is asked for, else the one that lies where it was last used.
+/// If a transcript exists in several folders, adoption takes the copy in the requested folder, otherwise the one in the
+/// folder where the session was last used.
 #[tokio::test]
 async fn of_several_copies_the_folders_own_is_taken() {
     let (other, id) = made_elsewhere(&["one", "two"]).await;
@@ -431,7 +435,7 @@ async fn of_several_copies_the_folders_own_is_taken() {
     assert_eq!(app.remembered(adopted.id).await, ["one", "two"]);
 }
 
-/// Whoever looks takes the same copy: adoption, history, checks, exports, the ladder.
+/// Adoption, history, checks, exports and the ladder all take the same copy.
 #[tokio::test]
 async fn of_copies_in_other_folders_the_one_with_the_most_turns_counts_for_all() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
@@ -440,7 +444,7 @@ async fn of_copies_in_other_folders_the_one_with_the_most_turns_counts_for_all()
     stale.truncate(2);
     let home = Home::new();
     put(&home, &id, "-z-current", &format!("{whole}garbage\n"));
-    // Written last, and first by its name.
+    // The stale copy was written last, and its folder is first in the order of names.
     put(&home, &id, "-a-stale", &stale.concat());
     let garbage = whole.lines().count() + 1;
     let (_daemon, app) = home.opened().await;
@@ -470,7 +474,7 @@ async fn of_copies_in_other_folders_the_one_with_the_most_turns_counts_for_all()
         let told = app.call(method, of_it.clone()).await.unwrap();
         let gaps = told["gaps"].as_array().unwrap();
         assert_eq!(told["messages"].as_array().unwrap().len(), 6, "{told}");
-        // The garbage, and no turn.
+        // The only gap is the garbage line; no turn is missing.
         assert_eq!((gaps.len(), &gaps[0]["kind"]), (1, &json!("broken")));
     }
     let id: ConversationId = serde_json::from_value(adopted).unwrap();
@@ -483,7 +487,8 @@ async fn of_copies_in_other_folders_the_one_with_the_most_turns_counts_for_all()
     assert!(told.iter().all(|told| told.event.kind() != "foreignWriter"));
 }
 
-/// The agent takes what lies in the conversation's folder, and that more is to be had elsewhere is said.
+/// The agent reads the copy in the conversation's folder. If another folder has a copy with more turns, that is
+/// reported.
 #[tokio::test]
 async fn a_poorer_copy_that_the_agent_takes_is_told() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
@@ -536,7 +541,7 @@ async fn what_cannot_be_adopted_is_refused_and_leaves_nothing() {
     ] {
         put(&home, name, "-a", text);
     }
-    // A folder in the place of a transcript, and a link that leads to itself.
+    // A folder with the name of a transcript, and a symbolic link to itself.
     let projects = home.data().join("loopback/projects");
     fs::create_dir(projects.join("-a/folder.jsonl")).unwrap();
     std::os::unix::fs::symlink(projects.join("-loop"), projects.join("-loop")).unwrap();
@@ -603,7 +608,7 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
     assert_eq!(checked, json!({"findings": []}));
     let theirs = adopt(&app, named).await.unwrap();
     assert_eq!(theirs.agent.as_str(), "second");
-    // The other agent's transcript of the same name is another one.
+    // The other agent has a different transcript with the same name.
     let ours = adopt(&app, json!({"upstreamId": id, "agent": "loopback"}))
         .await
         .unwrap();
@@ -612,8 +617,8 @@ async fn a_transcript_of_several_agents_needs_the_agents_name() {
     refused(adopt(&app, json!({"upstreamId": id})).await, ErrorKind::Ambiguous);
 }
 
-/// The agent goes on from the place that it noted last, so that messages are left out of which nothing is
-/// damaged.
+/// The agent resumes from the message that it noted last. A newer branch, although undamaged, is not part of what it
+/// resumes.
 #[tokio::test]
 async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     let (other, id) = made_elsewhere(&["one", "two", "three"]).await;
@@ -627,7 +632,8 @@ async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
         records.iter().position(said).unwrap()
     };
     let (first, second, third) = (place("echo: one"), place("echo: two"), place("three"));
-    // Somebody went back behind the second turn, and what was noted is as it was before.
+    // The third turn follows the first one, as after going back before the second turn. The noted position is still the
+    // second turn.
     records[third]["parentUuid"] = records[first]["uuid"].clone();
     let noted = json!({"type": "last-prompt", "leafUuid": records[second]["uuid"]});
     let lines: Vec<String> = records.iter().chain([&noted]).map(Value::to_string).collect();
@@ -649,7 +655,7 @@ async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     let adopted: ConversationId = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
     app.send(adopted, "go on").await;
     assert_eq!(app.remembered(adopted).await, ["one", "two", "go on"]);
-    // What goes on from there is the newest from then on.
+    // After that turn, the branch that the agent resumed is the newest one.
     app.close(adopted).await;
     let checked = app.ask("transcript/check", adopted).await;
     assert_eq!(checked["findings"], json!([]));

@@ -1,4 +1,4 @@
-//! Agents: what is told of them, signing in and out.
+//! Agents: listing them, errors of agents, signing in and out.
 
 use std::fs;
 
@@ -57,7 +57,7 @@ async fn signing_in_goes_by_the_agents_own_methods() {
     assert_eq!(error.detail("upstream")["code"], -32602);
 }
 
-/// F1: signing out loses no conversation, unless the user asks for that.
+/// F1: signing out keeps every conversation's chain, unless the call asks for a reset.
 #[tokio::test]
 async fn signing_out_clears_chains_only_when_asked() {
     let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
@@ -78,13 +78,14 @@ async fn signing_out_clears_chains_only_when_asked() {
     assert_eq!(
         app.get(other).await.chain_length,
         1,
-        "another agent's are left alone"
+        "another agent's chain is kept"
     );
     assert_eq!(app.recall(id).await, []);
     assert_eq!(app.remembered(other).await, ["of another agent"]);
 }
 
-/// An agent that refuses to open a session is told in its own words, and nothing is left of the try.
+/// If an agent refuses to open a session, the error contains the agent's own message, and nothing of the attempt is
+/// left.
 #[tokio::test]
 async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -111,7 +112,7 @@ async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
                 format!(r#"{{"code":-32603,"message":"Out of paper","data":{{"z":{digits},"a":1e400}}}}"#);
             std::fs::write(&refusal, &precise).unwrap();
             let told = refused(app.try_send(id, "\n").await, kind);
-            assert_eq!(told.details["upstream"].get(), precise, "byte for byte");
+            assert_eq!(told.details["upstream"].get(), precise, "details changed");
         }
         let conversation = app.get(id).await;
         assert_eq!((conversation.chain_length, conversation.live), (0, false));
@@ -120,7 +121,8 @@ async fn an_agent_that_refuses_a_new_session_is_told_in_its_own_words() {
     assert!(app.send(id, "\n").await.failure.is_none());
 }
 
-/// Signing out with a reset clears all chains or none: one that is busy is named before anything is done.
+/// Signing out with a reset clears all chains or none: if a conversation is busy, the call is refused before it changes
+/// anything.
 #[tokio::test]
 async fn signing_out_with_a_reset_does_nothing_while_a_turn_runs() {
     let home = Home::new();
@@ -149,12 +151,12 @@ async fn signing_out_with_a_reset_does_nothing_while_a_turn_runs() {
     }
 }
 
-/// The configuration of an agent that is this shell script; what it prints goes to the daemon.
+/// Returns the configuration of an agent that runs this shell script. The daemon reads the script's stdout.
 fn shell(name: &str, script: &str) -> String {
     format!("[agents.{name}]\ncommand = \"/bin/sh\"\nkind = \"generic\"\nargs = [\"-c\", '''{script}''']\n")
 }
 
-/// An agent that speaks another version of the protocol is told so, and its process is gone.
+/// An agent with a different protocol version is refused with an error, and its process is ended.
 #[tokio::test]
 async fn an_agent_of_another_version_of_the_protocol_is_refused() {
     let script = r#"read line; id=${line#*\"id\":}; id=${id%%[,\}]*}
@@ -167,16 +169,16 @@ exec cat > heard.txt"#;
     let left = home.processes();
     assert_eq!(left.len(), 1, "only the daemon is left: {left:?}");
     let heard = std::fs::read_to_string(home.path().join("heard.txt"));
-    assert_eq!(heard.unwrap_or_default(), "", "it was asked nothing");
+    assert_eq!(heard.unwrap_or_default(), "", "calls after initialize");
 }
 
-/// An agent that prints other things than messages is given up soon, and what it printed is told.
+/// Starting an agent that prints something other than messages fails quickly, and the error contains what it printed.
 #[tokio::test]
 async fn an_agent_that_prints_no_messages_is_given_up_soon() {
     let chatter =
         "i=0; while [ $i -lt 100 ]; do echo \"Welcome to line $i\"; i=$((i+1)); done; exec cat >/dev/null";
     let dies = "echo \"usage: agent [--acp]\"; echo \"no terminal\" >&2; exit 3";
-    // A start that is waited out takes longer than any call of a test may.
+    // With this timeout, a start that waits for it would take longer than any call of a test may.
     let limits = "[limits]\nagent_start_ms = 3600000\n";
     let home = Home::with_config(&format!(
         "{limits}{}{}",
@@ -192,7 +194,8 @@ async fn an_agent_that_prints_no_messages_is_given_up_soon() {
     assert_eq!(left.len(), 1, "only the daemon is left: {left:?}");
 }
 
-/// An id that cannot be kept, or that is another session's, is the agent's fault and nobody's history.
+/// A session id that cannot be stored, or that another session already has, is an error of the agent and is recorded in
+/// no history.
 #[tokio::test]
 async fn a_new_session_with_an_unfit_id_is_refused() {
     let home = Home::with_config(&scripted::configured(
@@ -221,7 +224,7 @@ async fn a_new_session_with_an_unfit_id_is_refused() {
     app.send(first, "\n").await;
     let second = make().await;
     refused(app.try_send(second, "\n").await, ErrorKind::AgentError);
-    // The first still hears what is said to it.
+    // The first session still receives its updates.
     let update = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"heard"}}}}"#;
     assert_eq!(app.say(first, update).await.words, "heard");
     app.close(first).await;

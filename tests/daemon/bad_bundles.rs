@@ -1,5 +1,4 @@
-//! Bundles that are torn, tampered with or made to do harm are refused in words, and nothing of them is left
-//! behind.
+//! Bundles that are cut off, tampered with or malicious are refused with an error, and nothing of them is left on disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +12,10 @@ use crate::carrying::{bundled, files_below, import};
 use crate::home::Home;
 use crate::support::{refused, refused_call};
 
-/// Bundles that are refused in words that depend on where they are damaged.
+/// Cases whose error message depends on where the bundle is damaged.
 const VARIES: [&str; 3] = ["a torn one", "a flipped bit", "compressed garbage"];
 
-/// An entry of an archive.
+/// An archive entry: its header and its content.
 pub(crate) type Entry = (Header, Vec<u8>);
 
 pub(crate) fn read(bundle: &[u8]) -> Vec<Entry> {
@@ -30,7 +29,7 @@ pub(crate) fn read(bundle: &[u8]) -> Vec<Entry> {
     entries.collect()
 }
 
-/// Writes entries as they are, whatever their headers say.
+/// Writes the entries as they are, without checking their headers.
 fn written(entries: &[Entry]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (header, content) in entries {
@@ -44,7 +43,7 @@ fn written(entries: &[Entry]) -> Vec<u8> {
 
 fn entry(name: &str, kind: EntryType, size: u64, content: &[u8]) -> Entry {
     let mut header = Header::new_ustar();
-    // As they stand: the library would refuse some of these names.
+    // Copies the name unchecked: the library would refuse some of these names.
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
     header.set_entry_type(kind);
     header.set_size(size);
@@ -53,7 +52,7 @@ fn entry(name: &str, kind: EntryType, size: u64, content: &[u8]) -> Entry {
     (header, content.to_vec())
 }
 
-/// The bundle with another manifest.
+/// Returns the bundle with an edited manifest.
 pub(crate) fn with_manifest(good: &[Entry], edit: impl FnOnce(&mut Value)) -> Vec<u8> {
     let mut entries = good.to_vec();
     let mut manifest: Value = serde_json::from_slice(&entries[0].1).unwrap();
@@ -69,7 +68,7 @@ fn with_entries(good: &[Entry], edit: impl FnOnce(&mut Vec<Entry>)) -> Vec<u8> {
     written(&entries)
 }
 
-/// A home in which nothing was imported, and the bytes of a good bundle.
+/// A home without imported conversations, and the bytes of a valid bundle.
 pub(crate) struct Bench {
     here: Home,
     good: Vec<u8>,
@@ -96,17 +95,17 @@ impl Bench {
         }
     }
 
-    /// Each is refused in this way, and nothing is left behind.
+    /// Asserts that each bundle is refused with its error kind and leaves nothing behind.
     async fn refuses(&self, table: Vec<(&str, Vec<u8>, ErrorKind)>) {
         self.refuses_where(table, false).await;
     }
 
-    /// The same where all settings are taken over.
+    /// Does the same as `refuses`, but with imports that take over all settings.
     pub(crate) async fn refuses_trusted(&self, table: Vec<(&str, Vec<u8>, ErrorKind)>) {
         self.refuses_where(table, true).await;
     }
 
-    /// The entries of the good bundle.
+    /// Returns the entries of the valid bundle.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         read(&self.good)
     }
@@ -114,7 +113,7 @@ impl Bench {
     async fn refuses_where(&self, table: Vec<(&str, Vec<u8>, ErrorKind)>, trusted: bool) {
         let (_daemon, app) = self.here.opened().await;
         let path = self.here.path().join("bundle");
-        // Whatever is put in place there and taken back changes the folder's time.
+        // Sets the folder's time to the epoch: if an import adds a file and removes it again, the time changes.
         let projects = self.here.data().join("loopback/projects");
         fs::create_dir_all(&projects).unwrap();
         fs::File::open(&projects)
@@ -140,7 +139,7 @@ impl Bench {
         }
         let all = app.call("conversation/list", json!({})).await.unwrap();
         assert_eq!(all["conversations"], json!([]));
-        // The bundle itself is a good one.
+        // The unmodified bundle can be imported.
         fs::write(&path, &self.good).unwrap();
         import(&app, json!({"path": path, "cwd": self.here.project()}))
             .await
@@ -180,7 +179,7 @@ async fn what_is_torn_or_damaged_is_refused() {
     for at in (8..good.len()).step_by(good.len() / 12) {
         let mut flipped = good.clone();
         flipped[at] ^= 0x10;
-        // Some bits mean nothing.
+        // Flipping some bits does not change the decompressed content.
         if zstd::decode_all(flipped.as_slice()).ok() != whole {
             table.push(("a flipped bit", flipped, damaged));
         }
@@ -426,7 +425,7 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
     ] {
         table.push(("no regular file", replaced(kind, length, &content), damaged));
     }
-    // The manifest agrees with the bomb, and the content does not come.
+    // The manifest states the same size as the bomb's header, but the content is shorter.
     let bomb = entry(&name, EntryType::Regular, 1 << 20, &content);
     let mut agreeing = entries.clone();
     agreeing[1] = bomb;

@@ -1,5 +1,4 @@
-//! What cannot be used is refused with its code, its kind, whether it may be tried again, and a message that
-//! says why.
+//! Invalid input is refused with the right code and kind, whether a retry may help, and a message that says why.
 
 use std::fs;
 
@@ -41,7 +40,7 @@ async fn a_folder_that_cannot_be_used_is_refused() {
         ];
         if is_relative {
             expected = Refusal(-32602, "invalidParams", false);
-            // A list may be of a missing folder.
+            // Lists accept a folder that does not exist, but not a relative path.
             calls.push(("conversation/list", json!({"cwd": cwd})));
             calls.push(("transcript/list", json!({"cwd": cwd})));
         }
@@ -127,7 +126,8 @@ async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() 
         .refused("conversation/get", json!({"conversationId": "abcdef"}), expected)
         .await;
     assert_eq!(data["candidates"], json!(ids));
-    // An upstream id that several hold is whole: more of it there is none.
+    // Several conversations have this complete upstream id, so the caller cannot make it unambiguous by adding
+    // characters.
     let shared = Refusal(1002, "ambiguous", false);
     let data = raw
         .refused(
@@ -180,7 +180,7 @@ async fn an_agent_that_is_not_configured_is_refused_with_those_that_are() {
         .await;
 }
 
-/// One that says who it is and then nothing more.
+/// The agent answers `initialize` and then nothing else.
 #[tokio::test]
 async fn an_agent_that_opens_no_session_is_given_up_in_the_time_that_is_set_for_it() {
     let answer = r#"{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":1,"agentCapabilities":{}}}"#;
@@ -194,11 +194,11 @@ async fn an_agent_that_opens_no_session_is_given_up_in_the_time_that_is_set_for_
     let id = app.make_of(&home.project(), "mute").await;
     let error = app.try_send(id, "x").await.unwrap_err();
     error_words::check("an agent that opens no session", "agentError", &error.message);
-    // The prompt went nowhere: a machine that is busy now may open a session later.
+    // The prompt was not sent, so it can be retried: a machine that is busy now may open a session later.
     assert_eq!((error.kind, error.retryable), (ErrorKind::AgentError, true));
 }
 
-/// What an agent's program says last on standard error is what a person needs to mend it.
+/// The error contains the last lines that the agent's program wrote to stderr, which help the user to fix it.
 #[tokio::test]
 async fn an_agent_that_cannot_be_started_is_told_with_what_is_wrong_with_it() {
     let home = Home::with_config(
@@ -251,7 +251,7 @@ async fn what_is_no_request_gets_its_error_and_the_connection_goes_on() {
         Refusal(code, kind, false).check(&answer, line);
         assert!(answer["id"].is_null(), "{answer}");
     }
-    // An id is not read, only echoed.
+    // The daemon does not interpret the id of a call; it only echoes it.
     for id in ["-7", "-1.50", "2e3", "123456789012345678901234567890", "null"] {
         raw.write(format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"daemon/status\"}}\n"
@@ -284,7 +284,7 @@ async fn a_prompt_of_20_megabytes_is_refused_with_its_id_and_the_connection_goes
         )
         .await;
     assert_eq!(data["limitBytes"], 16 * 1024 * 1024);
-    // The id may stand behind what is too long, or be in none of it.
+    // The id may follow the oversized part of the line, or the line may have none.
     let text = "x".repeat(20 * 1024 * 1024);
     let id_last =
         format!(r#"{{"jsonrpc":"2.0","method":"x","params":{{"id":0,"text":"{text}"}},"id":"last"}}"#);
@@ -453,7 +453,7 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     let expected = Refusal(1010, "unsupported", false);
     raw.refused("agent/logout", json!({"agent": "scripted"}), expected)
         .await;
-    // An agent without fork whose transcripts nobody can read.
+    // An agent without forks and with transcripts that the daemon cannot read.
     let id = app.make_of(&home.project(), "scripted").await;
     app.send(id, "\n").await;
     for in_place in [true, false] {
@@ -470,12 +470,12 @@ async fn what_this_version_does_not_offer_is_refused_as_unsupported() {
     .await;
 }
 
-/// JSON that is nested this deeply.
+/// Returns JSON with this many levels of nesting.
 fn nested(levels: usize) -> Value {
     (0..levels).fold(json!("inside"), |inner, _| json!([inner]))
 }
 
-/// Agents cannot read a message that is nested more deeply than their parsers go, and answer it without its id.
+/// Agents cannot parse a message with deeper nesting than their parsers allow, and their error response then has no id.
 #[tokio::test]
 async fn parameters_that_are_nested_too_deeply_are_refused() {
     let home = Home::new();
@@ -511,7 +511,8 @@ async fn parameters_that_are_nested_too_deeply_are_refused() {
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
 }
 
-/// What the agent could not read it did not keep either: with that prompt alone a session has nothing to lose.
+/// The agent did not keep a prompt that it could not read. A session with only that prompt has nothing to lose, so it
+/// is replaced.
 #[tokio::test]
 async fn a_session_whose_only_prompt_could_not_be_read_is_replaced() {
     let capabilities = json!({"loadSession": true}).to_string();
@@ -533,7 +534,8 @@ async fn a_session_whose_only_prompt_could_not_be_read_is_replaced() {
     }
 }
 
-/// An agent that cannot read a line knows no id for its error. The last line was a prompt, and there is nothing else to mean.
+/// An agent that cannot parse a line sends an error without an id. If the prompt was the last line that it got, the
+/// error can only refer to the prompt.
 #[tokio::test]
 async fn an_error_without_an_id_ends_the_prompt_that_it_can_only_mean() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -552,7 +554,8 @@ async fn an_error_without_an_id_ends_the_prompt_that_it_can_only_mean() {
         "{answer}"
     );
 
-    // An agent that has sent anything since has read its prompt: something else is meant. Neither is a refusal of ours.
+    // If the agent has sent anything since the prompt, it has read the prompt, and the error refers to something else,
+    // for example to the daemon's refusal of its request. The turn continues.
     let update =
         json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "begun"}});
     let update = json!({"sessionId": "S", "update": update});
@@ -578,8 +581,8 @@ async fn an_error_without_an_id_ends_the_prompt_that_it_can_only_mean() {
     }
 }
 
-/// What is nested more deeply than parsers go ends the prompt with an error if it is the answer, and is passed on if it is an
-/// update. Nothing waits, and the process stays.
+/// If a response is nested more deeply than parsers allow, the prompt ends with an error; such an update is passed on.
+/// No call hangs, and the agent's process stays.
 #[tokio::test]
 async fn answers_of_an_agent_that_are_nested_too_deeply_end_the_prompt_with_an_error() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -609,21 +612,22 @@ async fn answers_of_an_agent_that_are_nested_too_deeply_end_the_prompt_with_an_e
         raw.subscribe(id).await;
         let prompt = json!({"conversationId": id, "prompt": script});
         raw.send("conversation/prompt", prompt).await;
-        // The test's own parser goes no deeper.
+        // The test's own parser cannot read this line, so it is compared as text.
         while !raw.line().await.contains(&format!("{update}}}")) {}
         app.once(id, |conversation| conversation.state == ConversationState::Idle)
             .await;
     }
     assert_eq!(app.send(id, "\n").await.stop_reason, StopReason::EndTurn);
-    assert_eq!(home.processes(), processes, "the same agent");
+    assert_eq!(home.processes(), processes, "the agent's process changed");
 }
 
-/// JSON that is nested this deeply, more than parsers go.
+/// Returns nested arrays, deeper than parsers allow.
 fn deep(levels: usize) -> String {
     "[".repeat(levels) + &"]".repeat(levels)
 }
 
-/// What is nested more deeply than the daemon itself reads is skipped: it ends the wait for an answer, and a question is refused.
+/// A line that is nested too deeply for the daemon is skipped. If it is a response, the wait for it ends; if it is a
+/// question, the question is refused.
 #[tokio::test]
 async fn lines_of_an_agent_that_are_too_deep_to_read_keep_nobody_waiting() {
     let home = Home::with_config(&scripted::configured("scripted", None));

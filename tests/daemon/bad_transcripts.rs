@@ -1,5 +1,5 @@
-//! Transcripts that another program left damaged, strange or gone: whoever asks for them is told, and the
-//! daemon goes on.
+//! Transcripts that another program damaged, deleted or wrote in an unexpected form: the caller gets an error or a
+//! report, and the daemon continues.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::home::Home;
 use crate::support::{App, refused};
 
-/// Longer than any line that is read.
+/// More than the longest line that the daemon reads.
 const LINE_BYTES: u64 = 300 * 1024 * 1024;
 
 fn folder(home: &Home) -> PathBuf {
@@ -27,7 +27,7 @@ fn put(home: &Home, id: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-/// Some turns of a session in the home's project, each with a reply.
+/// Returns the text of a transcript with this many turns in the home's project, each with a reply.
 pub(crate) fn turns(home: &Home, id: &str, count: usize) -> String {
     let mut lines = String::new();
     let mut parent = Value::Null;
@@ -54,7 +54,7 @@ async fn adopt(app: &App, id: &str) -> String {
     adopted["conversation"]["id"].as_str().unwrap().to_owned()
 }
 
-/// What is found, each by its line.
+/// Returns the line and the kind of each finding of a check.
 async fn found(app: &App, id: &str) -> Vec<(u64, String)> {
     let answer = app
         .call("transcript/check", json!({"upstreamId": id}))
@@ -77,8 +77,8 @@ async fn listed(app: &App) -> Vec<String> {
     ids
 }
 
-/// What was said, as the history has it, how many checkpoints there are, of which each can be had by itself,
-/// and what is told to be missing.
+/// Returns the texts in the history, the number of checkpoints (after reading each one by its id), and the gaps that
+/// the history reports.
 async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
     let history = app.ask("conversation/history", &conversation).await;
     let messages = history["messages"].as_array().unwrap();
@@ -175,12 +175,12 @@ async fn what_holds_nothing_is_told() {
     assert_eq!(listed(&app).await, ["empty", "garbage", "nuls"]);
 }
 
-/// Two turns of the session `long`, with a line between them that is too long.
+/// Writes the transcript of session `long`: two turns, with an oversized line between them.
 fn put_long(home: &Home) -> PathBuf {
     let path = put(home, "long", turns(home, "long", 1));
     let mut file = File::options().append(true).open(&path).unwrap();
     file.write_all(b"{\"type\":\"attachment\",\"data\":\"").unwrap();
-    // A hole takes no room on the disk, and reads as that many bytes.
+    // A hole in the file takes no space on disk, and reads as that many zero bytes.
     let begun = file.metadata().unwrap().len();
     file.set_len(begun + LINE_BYTES).unwrap();
     let behind = turns(home, "long", 2);
@@ -189,7 +189,7 @@ fn put_long(home: &Home) -> PathBuf {
     path
 }
 
-/// D8: what stands around such a line is read all the same.
+/// D8: the records before and after such a line are read.
 #[tokio::test]
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
     let home = Home::new();
@@ -202,11 +202,12 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
     assert_eq!((checkpoints, &gaps[0]["kind"]), (2, &json!("broken")));
     assert_eq!(listed(&app).await, ["long"]);
     if let Some(peak) = daemon.peak_bytes() {
-        assert!(peak < 150 << 20, "a line was held: {peak} bytes");
+        assert!(peak < 150 << 20, "whole line in memory: {peak} bytes");
     }
 }
 
-/// Of a line that is copied, compared or backed up no second copy is held. A line that is nested too deep goes along.
+/// A line that is copied, compared or backed up is held in memory only once. A line that is nested too deeply is copied
+/// too.
 #[tokio::test]
 async fn a_move_and_a_backup_hold_one_line() {
     let home = Home::new();
@@ -231,11 +232,11 @@ async fn a_move_and_a_backup_hold_one_line() {
     app.call("transcript/keep", named).await.unwrap();
     if let (Some(before), Some(peak)) = (before, daemon.peak_bytes()) {
         let more = (peak - before) >> 20;
-        assert!(more < 100, "a second line was held: {more} MiB");
+        assert!(more < 100, "second copy of the line: {more} MiB");
     }
 }
 
-/// Such an id is a name like any other, also of a file and in a request to the agent.
+/// An id that begins with a dash works like any other, also as a file name and in a request to the agent.
 #[tokio::test]
 async fn an_id_may_begin_with_a_dash() {
     let home = Home::new();

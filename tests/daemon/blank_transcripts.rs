@@ -1,5 +1,5 @@
-//! Transcripts that a loss of power has left as a file of zeros, or empty: they hold nothing, so what is kept of them is
-//! restored as if they were missing, and the file itself is set aside.
+//! Transcripts that a loss of power left empty or full of zeros. They hold nothing, so they are restored from their
+//! kept copies as if they were missing, and the blank file is set aside.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::home::Home;
 use crate::keeping::keep;
 use crate::support::App;
 
-/// A conversation of two turns of which a copy is kept, and its transcript.
+/// Makes a conversation of two turns with a kept copy of its transcript. Returns its id and the transcript's path.
 async fn kept(home: &Home) -> (ConversationId, PathBuf) {
     let daemon = home.start();
     let app = daemon.app().await;
@@ -23,13 +23,13 @@ async fn kept(home: &Home) -> (ConversationId, PathBuf) {
     (id, home.transcript_of(&app, id).await)
 }
 
-/// Writes into the file as it is: it has the same inode.
+/// Overwrites the file in place with zeros; its inode stays the same.
 fn blank(transcript: &Path, bytes: usize) {
     let file = File::options().write(true).truncate(true).open(transcript);
     file.unwrap().write_all(&vec![0; bytes]).unwrap();
 }
 
-/// What lies beside the transcript under its name.
+/// Returns the path to which the blank transcript is set aside.
 fn aside(transcript: &Path) -> PathBuf {
     transcript.with_extension("jsonl.set-aside-1")
 }
@@ -75,7 +75,7 @@ async fn restore_sets_the_file_aside_and_puts_the_copy_in_its_place() {
     assert_eq!(app.remembered(forked).await, ["one", "two"]);
 }
 
-/// Nothing is put back for a client that only reads.
+/// Reading the history restores nothing.
 #[tokio::test]
 async fn the_history_is_read_from_the_kept_copy() {
     let home = Home::keeping_nothing();
@@ -92,7 +92,7 @@ async fn the_history_is_read_from_the_kept_copy() {
     assert!(!aside(&transcript).exists());
 }
 
-/// A branch begins with the restored session too.
+/// A fork restores the session first.
 #[tokio::test]
 async fn a_branch_is_made_of_the_kept_copy() {
     let home = Home::keeping_nothing();
@@ -110,7 +110,7 @@ async fn a_branch_is_made_of_the_kept_copy() {
     assert!(aside(&transcript).exists());
 }
 
-/// One byte that is not zero may be all that is left of something.
+/// Even a single byte that is not zero may be left of real content, so this file is not replaced.
 #[tokio::test]
 async fn what_holds_anything_else_is_not_replaced() {
     let home = Home::keeping_nothing();

@@ -1,5 +1,5 @@
-//! A fork's long results and its subagents stay with the session that it was forked from, and come along all
-//! the same.
+//! A fork refers to long tool results and subagents that are stored with the session it was forked from. Exports and
+//! copies include those files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::carrying::{bundle, import};
 use crate::home::Home;
 use crate::support::App;
 
-/// A fork side by side whose only result of a tool lies with its source, as does what a subagent said; and
+/// Makes a fork whose only tool result and whose subagent's transcript are stored with its source. Returns the fork and
 /// the folder of that source.
 async fn forked(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     let source = app.make(&home.project()).await;
@@ -37,7 +37,7 @@ async fn forked(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     (fork, lender)
 }
 
-/// The path that the result of the conversation's tool is said to be in.
+/// Returns the path that the transcript records as the file of the tool result.
 async fn named(home: &Home, app: &App, id: ConversationId) -> PathBuf {
     let text = fs::read_to_string(home.transcript_of(app, id).await).unwrap();
     let records = text
@@ -62,7 +62,7 @@ async fn findings(app: &App, id: ConversationId) -> Value {
 // Against D12.
 #[tokio::test]
 async fn what_a_fork_borrows_comes_along_with_it() {
-    // Without copies, which would stand in for what is deleted below.
+    // Kept copies would replace what this test deletes below.
     let (there, here) = (Home::keeping_nothing(), Home::new());
     let (id, lender, fork, path) = {
         let (_daemon, app) = there.opened().await;
@@ -81,7 +81,8 @@ async fn what_a_fork_borrows_comes_along_with_it() {
         let head = imported.head.unwrap();
         let named = named(&here, &app, imported.id).await;
         let own = here.transcript(head.as_str()).unwrap().with_extension("");
-        // In a folder of its own if the fork had its files already: they follow it after its answer.
+        // The fork may already have copies of these files, since they are copied after the answer to the fork; then the
+        // path is in a subfolder.
         assert!(named.starts_with(own.join("tool-results")), "{named:?}");
         assert_eq!(fs::read_to_string(&named).unwrap(), "a long result");
         assert!(own.join("subagents/agent-x1.jsonl").is_file());
@@ -89,7 +90,8 @@ async fn what_a_fork_borrows_comes_along_with_it() {
         assert_eq!(app.remembered(imported.id).await.len(), 2);
     }
 
-    // What is missing is reported, where nothing brought it along already: a fork's files follow it after its answer.
+    // The export reports what is missing, unless the fork already has copies: they are made after the answer to the
+    // fork.
     fs::remove_dir_all(&lender).unwrap();
     drop(fs::remove_dir_all(&fork));
     let (_daemon, app) = there.opened().await;
@@ -100,7 +102,7 @@ async fn what_a_fork_borrows_comes_along_with_it() {
     assert!(told.contains(file.to_str().unwrap()), "{told}");
 }
 
-/// Where the agent has kept its files and only what the daemon knew is gone.
+/// The agent's files still exist; only the daemon's own data is lost.
 #[tokio::test]
 async fn a_fork_that_is_there_with_its_source_is_found_as_it_is() {
     let home = Home::new();

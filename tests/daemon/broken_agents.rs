@@ -1,4 +1,5 @@
-//! Agents that die again and again: the tries are few and told, and whoever has mended the program goes on.
+//! Agents that die repeatedly: there are few attempts, each failure is reported, and once the user fixed the program,
+//! the conversation continues.
 
 use std::fs;
 
@@ -13,11 +14,11 @@ use crate::gate::Gate;
 use crate::home::{Home, wait_for_end};
 use crate::scene::{Scene, Victim};
 
-/// What the agent says before it dies; it is passed on.
+/// The last line that the agent writes before it dies; errors contain it.
 const LAST_WORDS: &str = "the licence has run out";
 
-/// At each of its starts: one try for each call of a person, told with its last words, until somebody has
-/// mended it.
+/// The agent dies at every start: each call makes one attempt and reports the agent's last words, until the program is
+/// fixed.
 #[tokio::test]
 async fn at_each_start() {
     for mended_by in ["prompt", "resume"] {
@@ -45,9 +46,9 @@ async fn at_each_start() {
             assert_eq!(
                 conversation.failure.as_deref(),
                 Some(message),
-                "why it failed last"
+                "the last failure must be shown"
             );
-            assert_eq!(gate.starts().len(), 2 + tries, "one try each");
+            assert_eq!(gate.starts().len(), 2 + tries, "one attempt each");
         }
         gate.break_with(None);
         if mended_by == "resume" {
@@ -61,7 +62,8 @@ async fn at_each_start() {
     }
 }
 
-/// With a prompt that it has not taken, and then at its next start: the turn was told, so its end is.
+/// The agent dies with a prompt that it has not read, and again at its next start. If the turn was announced, its end
+/// is announced too.
 #[tokio::test]
 async fn with_a_prompt_that_no_other_process_can_take() {
     let (home, gate) = Gate::home();
@@ -70,7 +72,7 @@ async fn with_a_prompt_that_no_other_process_can_take() {
     let prompt = scene.prompt_held("session/prompt").await;
     gate.break_with(Some(LAST_WORDS));
     let dead = scene.kill(Victim::Process);
-    // Whether it was told as accepted meanwhile, nobody waits for here.
+    // The answer is a turn or an error, depending on whether the turn was accepted in time.
     let answer = scene.answer(prompt).await;
     let (kind, told) = match answer["result"]["failure"].as_object() {
         Some(failure) => (
@@ -92,7 +94,7 @@ async fn with_a_prompt_that_no_other_process_can_take() {
     scene.goes_on(dead).await;
 }
 
-/// What the daemon starts by itself it does not start again at once.
+/// A start that no user asked for is not repeated at once.
 #[tokio::test]
 async fn at_its_start_with_nobody_there_to_see() {
     let (home, gate) = Gate::home();
@@ -124,7 +126,8 @@ async fn at_its_start_with_nobody_there_to_see() {
     scene.goes_on(dead).await;
 }
 
-/// As soon as it has opened a session, each time: the tries have an end, and it is told.
+/// The agent dies each time after it has opened a session: the number of attempts is bounded, and the failure is
+/// reported.
 #[tokio::test]
 async fn each_time_that_it_has_opened_a_session() {
     let script = r#"echo $$ >> starts
@@ -143,7 +146,7 @@ done"#;
     let (_daemon, app) = home.opened().await;
     let id = app.make_of(&home.project(), "mortal").await;
     for calls in 1..4 {
-        // At the moment at which the prompt would go out it may be known to be dead or not.
+        // The agent's death may be noticed before or after the prompt is sent.
         match app.try_send(id, "x").await {
             Ok(turn) => assert_eq!(turn.failure.unwrap().kind, FailureKind::AgentDied),
             Err(error) => assert_eq!(error.kind, ErrorKind::AgentUnavailable, "{error:?}"),
@@ -153,7 +156,7 @@ done"#;
     }
 }
 
-/// The answer to a prompt by an agent whose answers this `sed` command changes.
+/// Returns the answer to a prompt by an agent whose output is edited by this `sed` command.
 async fn answer_changed_by(command: &str) -> Value {
     let home = Home::new();
     let script = home.path().join("answers.sed");
@@ -172,7 +175,7 @@ async fn answer_changed_by(command: &str) -> Value {
     raw.ask("conversation/prompt", prompt).await
 }
 
-/// It says nothing of how the turn ended, so that the turn counts as failed, in the same words.
+/// The result does not say how the turn ended, so the turn counts as failed, always with the same message.
 #[tokio::test]
 async fn a_prompt_that_is_answered_with_nothing_has_not_ended_well() {
     for result in ["null", "{}", r#"{"stopReason":null}"#] {
@@ -186,7 +189,8 @@ async fn a_prompt_that_is_answered_with_nothing_has_not_ended_well() {
     }
 }
 
-/// As Python's `json.dumps` writes what is no number. The turn must not wait for another answer, which never comes.
+/// Python's `json.dumps` writes `NaN`, which is not JSON. The turn must not wait for another response, which never
+/// comes.
 #[tokio::test]
 async fn a_prompt_whose_answer_is_not_json_ends_as_failed() {
     let answer = answer_changed_by(r#"s/"result":{"stopReason"/"result":{"cost":NaN,"stopReason"/"#).await;
@@ -196,7 +200,7 @@ async fn a_prompt_whose_answer_is_not_json_ends_as_failed() {
     error_words::check("an answer that is not JSON", "unknown", why);
 }
 
-/// Two messages on one line, and bytes that are not UTF-8, as most clients of agents accept them.
+/// Most clients of agents accept two messages on one line, and bytes that are not UTF-8.
 #[tokio::test]
 async fn an_answer_behind_another_message_or_with_odd_bytes_is_read() {
     for command in [

@@ -1,5 +1,5 @@
-//! Cancelling: the cancelled prompt's own answer is awaited, with a deadline, and nothing of it reaches the
-//! next turn.
+//! Cancelling: the daemon waits, up to a deadline, for the agent's response to the cancelled prompt, and nothing of
+//! that turn reaches the next one.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
@@ -19,7 +19,7 @@ async fn a_cancel_is_answered_when_the_turn_has_ended() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
-    // One connection for all of it: what is answered last was sent last.
+    // All calls use one connection, so answers arrive in the order in which they were sent.
     let mut raw = daemon.raw().await;
     let (request, turn) = raw.hang(id).await;
     let cancelled = raw
@@ -76,7 +76,7 @@ async fn cancelling_the_queue_ends_what_waits_and_what_runs() {
     assert_eq!(
         app.remembered(id).await.len(),
         1,
-        "those that waited were never sent"
+        "only the running turn's prompt was sent"
     );
 }
 
@@ -101,12 +101,12 @@ async fn a_cancel_of_a_named_turn_leaves_the_others_alone() {
         (&answer["id"], &answer["result"]["stopReason"]),
         (&json!(waiting), &json!("end_turn"))
     );
-    // By now its turn is another one's past.
+    // The id now names an earlier turn; cancelling it does not affect the current one.
     assert!(!cancel(&mut raw, json!({"conversationId": id, "turnId": turn})).await);
 }
 
-/// F14, F28, F30: an agent that ignores the cancel loses its session at the deadline; the next prompt gets
-/// its own answer.
+/// F14, F28, F30: an agent that ignores the cancel loses its session at the deadline; the next prompt gets its own
+/// response.
 #[tokio::test]
 async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
@@ -128,7 +128,7 @@ async fn an_agent_that_ignores_the_cancel_is_not_waited_for() {
     );
 }
 
-/// F22: that agent is stopped soon. Until then, other conversations get a new process.
+/// F22: an agent that ignores a cancel is stopped soon. Until then, other conversations get a new process.
 #[tokio::test]
 async fn an_agent_that_ignores_the_cancel_gets_no_other_turns() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 1000\n");
@@ -149,8 +149,8 @@ async fn an_agent_that_ignores_the_cancel_gets_no_other_turns() {
     assert_eq!(ended["result"]["stopReason"], "cancelled", "{ended}");
 }
 
-/// F14: that a session is closed does not mean that its turn has ended. What the turn still wrote to the transcript would
-/// follow the next prompt there, and hide it.
+/// F14: a closed session's turn may still be running. If it wrote to the transcript after the next prompt, it would
+/// hide that prompt.
 #[tokio::test]
 async fn a_session_whose_turn_still_runs_is_not_opened_again() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
@@ -170,7 +170,7 @@ async fn a_session_whose_turn_still_runs_is_not_opened_again() {
     assert_eq!(remembered.last().unwrap(), "second question");
 }
 
-/// F14: what a cancelled turn still says belongs to no turn, least of all to the next one.
+/// F14: late updates of a cancelled turn belong to no turn, and in particular not to the next one.
 #[tokio::test]
 async fn what_comes_late_belongs_to_no_turn() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 200\n");
@@ -198,14 +198,14 @@ async fn what_comes_late_belongs_to_no_turn() {
     }
 }
 
-/// F28: a flood of updates starves no cancel, also with a subscriber that does not read.
+/// F28: a flood of updates does not delay a cancel, even if a subscriber does not read.
 #[tokio::test]
 async fn a_flood_never_starves_a_cancel() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut stalled = daemon.raw().await;
-    // It reads up to the acceptance and then no more.
+    // This client reads until the prompt is accepted, and then stops reading.
     stalled.run(id, "[[stream 2000000 0]]").await;
     let mut other = daemon.raw().await;
     assert!(cancel(&mut other, json!({"conversationId": id})).await);

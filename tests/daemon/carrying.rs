@@ -1,4 +1,4 @@
-//! Conversations go from one daemon to another in a file, and on there with all that was said.
+//! Bundles: a conversation is moved from one daemon to another in a file, and continues there with its whole history.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use super::error_words;
 use crate::home::Home;
 use crate::support::{App, refused};
 
-/// Exports a conversation as a bundle and gives the answer.
+/// Exports a conversation as a bundle and returns the answer.
 pub(crate) async fn bundle(app: &App, id: ConversationId) -> Value {
     let params = json!({"conversationId": id, "format": "bundle"});
     app.call("conversation/export", params).await.unwrap()
@@ -25,8 +25,8 @@ pub(crate) async fn import(app: &App, params: Value) -> Result<Conversation, Bri
     Ok(serde_json::from_value(answer["conversation"].clone()).unwrap())
 }
 
-/// A conversation of the home's project that was told this, each text behind the first on a branch in place;
-/// the path of its bundle, and its head.
+/// Makes a conversation with these prompts, each after the first in a new fork in place, and exports it. Returns its
+/// id, the path of its bundle, and its head.
 async fn exported(there: &Home, texts: &[&str]) -> (ConversationId, String, UpstreamId) {
     let (_daemon, app) = there.opened().await;
     let id = app.make(&there.project()).await;
@@ -39,12 +39,12 @@ async fn exported(there: &Home, texts: &[&str]) -> (ConversationId, String, Upst
     (id, bundled(&app, id).await, app.get(id).await.head.unwrap())
 }
 
-/// The path of a bundle that was made just now.
+/// Exports a conversation as a bundle and returns the bundle's path.
 pub(crate) async fn bundled(app: &App, id: ConversationId) -> String {
     bundle(app, id).await["path"].as_str().unwrap().to_owned()
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with its whole content.
 pub(crate) fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for file in fs::read_dir(from).unwrap() {
@@ -58,7 +58,7 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -76,7 +76,7 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The cwd of every record of a transcript that has one.
+/// Returns the `cwd` of each record of a transcript that has one.
 pub(crate) fn folders_in(transcript: &Path) -> Vec<String> {
     let text = fs::read_to_string(transcript).unwrap();
     let records = text
@@ -87,7 +87,7 @@ pub(crate) fn folders_in(transcript: &Path) -> Vec<String> {
         .collect()
 }
 
-/// F12, D12: it goes on in the folder that it was brought into, with its transcript there.
+/// F12, D12: the conversation continues in the folder that it was imported into, and its transcript is there.
 #[tokio::test]
 async fn a_bundle_goes_on_in_another_home_and_folder() {
     let (there, here) = (Home::new(), Home::new());
@@ -147,7 +147,7 @@ async fn a_bundle_goes_on_in_another_home_and_folder() {
         app.remembered(id).await,
         ["one [[tool read {\"a\":1}]]", "two", "go on"]
     );
-    // Any id that it ever had leads to it, as it did there.
+    // As in the old home, any id that the conversation ever had leads to it.
     let found = app.ask("conversation/get", head).await;
     assert_eq!(found["conversation"]["id"], json!(id));
     drop(app);
@@ -157,7 +157,7 @@ async fn a_bundle_goes_on_in_another_home_and_folder() {
     assert_eq!(files_below(&here.data().join("imports")), [] as [PathBuf; 0]);
 }
 
-/// A chain with a fork in place and a roll: every session comes along, and the way back through them.
+/// The chain has a fork in place and a roll: every session is imported, with the way back through them.
 // Against D12.
 #[tokio::test]
 async fn a_chain_comes_along_whole() {
@@ -230,7 +230,7 @@ async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     assert_eq!(new[1].from_upstream_id.as_ref(), Some(&new[0].upstream_id));
     let place = new[1].from_checkpoint_id.as_ref().unwrap();
     assert!(place.as_str().contains(new[0].upstream_id.as_str()), "{place:?}");
-    // Each record says the session that it is in, and where it was copied from.
+    // Each record names its new session and the new id of the session that it was copied from.
     let transcript = fs::read_to_string(home.transcript(new[1].upstream_id.as_str()).unwrap()).unwrap();
     for link in &old {
         assert!(!transcript.contains(link.upstream_id.as_str()), "{link:?}");
@@ -240,7 +240,7 @@ async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     app.send(id, "there").await;
     assert_eq!(app.remembered(second.id).await, ["one", "two", "here"]);
     assert_eq!(app.remembered(id).await, ["one", "two", "there"]);
-    // A place that is told of is found under its new name.
+    // Checkpoints are reported under the new ids and can be looked up by them.
     let told = app
         .call("conversation/checkpoints", json!({"conversationId": second.id}))
         .await
@@ -253,7 +253,7 @@ async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     assert_eq!(got["checkpoint"]["prompt"], checkpoint["prompt"]);
 }
 
-/// What runs is not disturbed, and the copy has the turn cut short.
+/// The running turn is not disturbed; the exported copy has it as an interrupted turn.
 #[tokio::test]
 async fn a_busy_conversation_is_exported_as_it_stands() {
     let (there, here) = (Home::new(), Home::new());
@@ -306,7 +306,7 @@ async fn an_open_question_is_pending_and_comes_along_as_an_orphan() {
     app.ask("conversation/cancel", id).await;
 }
 
-/// Whole lines only, as of the start; and what lies beside the transcript.
+/// The bundle has only the lines that were complete when the export began, and the files beside the transcript.
 #[tokio::test]
 async fn side_files_come_along_and_a_torn_line_does_not() {
     let (there, here) = (Home::new(), Home::new());
@@ -348,7 +348,7 @@ async fn side_files_come_along_and_a_torn_line_does_not() {
         fs::read_to_string(beside.join("subagents/agent-1.jsonl")).unwrap(),
         format!("{moved}\n")
     );
-    // What is no record is nobody's to change.
+    // Only records are rewritten; the content of other files stays as it is.
     assert_eq!(
         fs::read_to_string(beside.join("tool-results/long.txt")).unwrap(),
         there.project()
@@ -425,8 +425,8 @@ async fn a_repeated_import_is_answered_with_what_it_was() {
     refused(import(&app, other).await, ErrorKind::Conflict);
 }
 
-/// An import that was killed before it was written down leaves files that nobody refers to: the next one
-/// finds them.
+/// An import that was killed before it was recorded leaves files that no conversation refers to. The next import uses
+/// them.
 #[tokio::test]
 async fn an_import_that_was_killed_is_taken_up_again() {
     let (there, here, third) = (Home::new(), Home::new(), Home::new());
@@ -437,7 +437,7 @@ async fn an_import_that_was_killed_is_taken_up_again() {
         import(&app, json!({"path": path, "cwd": shared})).await.unwrap();
         here.transcript(head.as_str()).unwrap()
     };
-    // What a kill leaves: a transcript in its place, and what was unpacked.
+    // What the kill leaves behind: a transcript in its final place, and unpacked files.
     let relative = placed.strip_prefix(here.data()).unwrap();
     let target = third.data().join(relative);
     fs::create_dir_all(target.parent().unwrap()).unwrap();
@@ -474,7 +474,7 @@ async fn nothing_is_written_over_a_transcript_that_differs() {
     let (_daemon, app) = here.opened().await;
     let params = json!({"path": path, "cwd": project});
     refused(import(&app, params).await, ErrorKind::Conflict);
-    // The session before it had been put in place, and was taken away again.
+    // The session before the conflicting one had already been written; the failed import deleted it again.
     assert_eq!(
         files_below(&here.data().join("loopback")),
         std::slice::from_ref(&taken)
@@ -515,7 +515,7 @@ async fn a_folder_or_an_agent_that_is_not_here_is_named() {
     );
     drop(app);
     drop(daemon);
-    // An agent of the kind goes on, whatever it is called here.
+    // The conversation continues with an agent of the same kind, whatever its name is here.
     here.configure(&format!(
         "default_agent = \"loopback\"\n{}",
         config.replace("helper", "work")

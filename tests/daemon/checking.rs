@@ -1,4 +1,4 @@
-//! What is wrong with a transcript is told by line, and nothing is changed.
+//! Checks of transcripts: each finding names its line, and a check changes nothing.
 
 use std::fs;
 
@@ -58,7 +58,7 @@ async fn a_transcript_is_checked_by_its_id_or_its_conversations() {
     for params in [&by_conversation, &by_id] {
         assert_eq!(kinds(&app, params.clone()).await, expected);
     }
-    assert_eq!(fs::read_to_string(&path).unwrap(), torn, "nothing is changed");
+    assert_eq!(fs::read_to_string(&path).unwrap(), torn, "file changed");
 
     fs::write(&path, "").unwrap();
     assert_eq!(kinds(&app, by_id).await, [(0, "nothingToResume".to_owned())]);
@@ -98,10 +98,10 @@ async fn what_cannot_be_checked_is_refused() {
     }
 }
 
-/// How many checks of a long transcript wait for their turns.
+/// The number of checks of a long transcript that run or wait at the same time.
 const CHECKS: usize = 8;
 
-/// Checks read whole transcripts. However many there are, a history is read beside them.
+/// A check reads the whole transcript. However many checks are waiting, a history can still be read.
 #[tokio::test]
 async fn checks_of_a_long_transcript_keep_no_history_waiting() {
     let home = Home::keeping_nothing();

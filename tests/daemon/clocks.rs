@@ -1,5 +1,5 @@
-//! Clocks that were wrong: what was changed while the clock was ahead is not newer than what was changed since, and nothing that
-//! is kept for some days is deleted because the clock is ahead now.
+//! Wrong clocks: a change that was made while the clock was ahead does not count as newer than later changes, and data
+//! that is kept for some days is not deleted because the clock is ahead now.
 
 use std::fs::{self, File};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::moved_trees::move_tree;
 use crate::signs::Watched;
 use crate::support::App;
 
-/// Years by which a clock is wrong; a leap day stays one.
+/// The number of years by which a clock is wrong. With four, a leap day is still a valid date.
 const YEARS: u64 = 4;
 
-/// Writes the journal as a daemon would have whose clock was wrong, and has the next one read all of it.
+/// Rewrites the journal as if a daemon with a wrong clock had written it, and makes the next daemon read all of it.
 fn rewrite(home: &Home, change: impl Fn(&str) -> String) {
     let journal = home.data().join("journal.jsonl");
     let text = fs::read_to_string(&journal).unwrap();
@@ -42,7 +42,7 @@ fn rewrite(home: &Home, change: impl Fn(&str) -> String) {
     fs::remove_dir_all(home.data().join("store")).unwrap();
 }
 
-/// The changes as they were made so many years ago.
+/// Rewrites the changes as if they were made `YEARS` years earlier.
 fn years_ago(home: &Home) {
     const CREATED: &str = "\"createdAt\":\"";
     let journal = fs::read_to_string(home.data().join("journal.jsonl")).unwrap();
@@ -54,7 +54,7 @@ fn years_ago(home: &Home) {
     });
 }
 
-/// The changes of a conversation as they were made while the clock was far ahead.
+/// Rewrites the changes of a conversation as if they were made while the clock was far ahead.
 fn in_a_later_millennium(home: &Home, member: &str, id: ConversationId) {
     let (member, own) = (format!("\"{member}\":\""), format!("\"id\":\"{id}\""));
     rewrite(home, |change| {
@@ -109,7 +109,7 @@ async fn lists_and_the_newest_of_a_folder_are_in_the_order_of_changes() {
     assert_eq!(found["conversation"]["id"], json!(ahead), "there is no other");
 }
 
-/// Otherwise a call that is repeated would be carried out twice.
+/// If the first call were forgotten, its repetition would be carried out again.
 #[tokio::test]
 async fn a_call_is_remembered_although_the_clock_is_ahead() {
     let home = Home::new();
@@ -128,7 +128,7 @@ async fn a_call_is_remembered_although_the_clock_is_ahead() {
     assert_eq!(app.remembered(id).await, ["first", "second"]);
 }
 
-/// It says when all transcripts were backed up.
+/// The file `passed` records when all transcripts were last backed up.
 #[tokio::test]
 async fn backups_are_made_again_after_the_clock_was_ahead() {
     let home = Home::new();

@@ -30,11 +30,12 @@ async fn a_closed_conversation_comes_back_with_the_next_prompt() {
     assert_eq!(
         app.lineage(id).await.len(),
         1,
-        "closing is no change of the chain"
+        "closing must not change the lineage"
     );
 }
 
-/// F2: a reset chat knows nothing of the old one. Its id stays, and so does all that it ever held.
+/// F2: after a reset, the agent knows nothing of the old chat. The conversation keeps its id and everything that it
+/// held before.
 #[tokio::test]
 async fn a_reset_starts_anew_under_the_same_id() {
     let home = Home::keeping_nothing();
@@ -57,7 +58,7 @@ async fn a_reset_starts_anew_under_the_same_id() {
     assert_eq!(
         found["conversation"]["id"],
         json!(id),
-        "the old id still leads here"
+        "the old id still finds the conversation"
     );
 
     let said = app.say(id, "[[recall]]").await;
@@ -86,9 +87,9 @@ async fn a_reset_starts_anew_under_the_same_id() {
     assert!(!lineage[0].in_chain);
     assert!(
         home.transcript(old.as_str()).is_some(),
-        "the transcript is the agent's"
+        "the transcript must stay"
     );
-    // Lost afterwards, the new session is not looked for in the old one.
+    // If the new session is lost later, the ladder does not fall back to the old one.
     app.send(id, "[[lose]]").await;
     let error = refused(app.try_send(id, "x").await, ErrorKind::NotResumable);
     let tried = error.detail("attempts").to_string();
@@ -106,8 +107,8 @@ async fn a_conversation_can_be_reset_and_deleted_before_anything_was_said() {
     app.ask("conversation/delete", id).await;
 }
 
-/// Deleting keeps the agent's transcripts unless they are to go too; all of the lineage's then, and no one
-/// else's.
+/// Deleting keeps the agent's transcripts unless the call asks to delete them. Then those of the whole lineage are
+/// deleted, and no other conversation's.
 #[tokio::test]
 async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
     for delete in [false, true] {
@@ -143,8 +144,7 @@ async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
     }
 }
 
-/// A conversation that nobody uses gives its agent's process back, and the next prompt goes on as if nothing
-/// had been.
+/// An idle conversation releases its agent's process, and the next prompt continues it with full fidelity.
 // Against F33.
 #[tokio::test]
 async fn a_conversation_that_rests_gives_its_agent_back_and_goes_on() {
@@ -157,16 +157,17 @@ async fn a_conversation_that_rests_gives_its_agent_back_and_goes_on() {
         assert!(turn.failure.is_none(), "{turn:?}");
         let via = turn.resumed.map(|resumed| (resumed.via, resumed.fidelity));
         assert_eq!(via.unwrap().1, Fidelity::Full);
-        // The process that served the turn may be on its way out already; it has to go by itself.
+        // The process that served the turn may already be ending; the daemon does not need it again, so it must end on
+        // its own.
         let agents = home.agents();
         events.until("closed").await;
         agents.into_iter().for_each(wait_for_end);
         assert!(
             home.agents().is_empty(),
-            "a session that is closed has no process"
+            "a closed session must not keep a process"
         );
         assert!(!app.get(id).await.live);
     }
-    assert_eq!(app.chain(id).await.len(), 1, "the same session all along");
+    assert_eq!(app.chain(id).await.len(), 1, "the session changed");
     assert_eq!(app.remembered(id).await, ["round 0", "round 1", "round 2"]);
 }

@@ -1,4 +1,4 @@
-//! A family of sessions that Codex wrote, and where a home keeps them.
+//! A family of sessions that Codex wrote, and the paths of its rollouts in a home.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub(crate) const HEAD_FORK_ID: &str = "01a1fcbf-e886-79d2-a3e6-6c11a0d6eeba";
 pub(crate) const EARLY_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
 pub(crate) const DEEP_ID: &str = "01a1fcbf-e951-7fa1-baa7-4184e695b989";
 
-/// A home with a Codex whose program is not there.
+/// Returns a home with a Codex agent whose program does not exist.
 pub(crate) fn home() -> Home {
     let home = Home::new();
     home.configure(&format!(
@@ -26,13 +26,13 @@ pub(crate) fn home() -> Home {
     home
 }
 
-/// Where the rollout of a session is.
+/// Returns the path of a session's rollout.
 pub(crate) fn rollout(home: &Home, id: &str) -> PathBuf {
     let name = format!("codex/sessions/2026/11/21/rollout-2026-11-21T06-16-34-{id}.jsonl");
     home.path().join(name)
 }
 
-/// Writes a rollout, with its folder.
+/// Writes a rollout, and creates its folder.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();

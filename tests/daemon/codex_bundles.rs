@@ -1,5 +1,4 @@
-//! Bundles with sessions of Codex, whose histories begin in other sessions' files. No process of it is ever
-//! started.
+//! Bundles of Codex sessions, whose histories begin in other sessions' files. Codex itself is never started.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +15,7 @@ use crate::support::{App, refused};
 
 const FAMILY: [(&str, &str); 3] = [(ROOT_ID, ROOT), (EARLY_ID, EARLY_FORK), (DEEP_ID, DEEP_FORK)];
 
-/// A fork of a fork: the first of the three was compressed since, the second put away.
+/// Writes a fork of a fork: the first of the three rollouts is compressed, the second is archived.
 fn written(home: &Home) {
     let packed = rollout(home, ROOT_ID).with_extension("jsonl.zst");
     write(&packed, zstd::encode_all(ROOT.as_bytes(), 3).unwrap());
@@ -41,7 +40,7 @@ async fn findings(app: &App, id: &Value) -> Value {
     app.call("transcript/check", params).await.unwrap()["findings"].clone()
 }
 
-/// Exports the fork of a fork: the bundle, what its history is, and the conversation.
+/// Exports the fork of a fork. Returns the bundle's path, the history, and the conversation.
 async fn exported(home: &Home) -> (String, Value, Value) {
     written(home);
     let (_daemon, app) = home.opened().await;
@@ -63,7 +62,7 @@ async fn a_fork_comes_along_with_the_files_that_it_continues() {
         .await
         .unwrap();
     assert_eq!(json!(imported.id), made["id"]);
-    // Counted in bytes by those that continue them, they are what they were.
+    // The bytes of these files do not change: forks refer to a number of bytes in them.
     let mut expected: Vec<PathBuf> = Vec::new();
     for (id, text) in FAMILY {
         assert_eq!(fs::read_to_string(rollout(&here, id)).unwrap(), text, "{id}");
@@ -98,7 +97,7 @@ async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
         let text = fs::read_to_string(path).unwrap();
         let stem = path.file_stem().unwrap().to_str().unwrap();
         let id = &stem[stem.len() - 36..];
-        assert_eq!(&id[14..15], "7", "a UUID in the order of time: {id}");
+        assert_eq!(&id[14..15], "7", "not a UUID version 7: {id}");
         let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
         assert_eq!(first["payload"]["id"], json!(id));
         let lengths: Vec<usize> = text.lines().map(str::len).collect();
@@ -108,7 +107,7 @@ async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
             assert!(!text.contains(old), "{id} still names {old}");
         }
     }
-    // The same words, under other names.
+    // The content is the same, under other ids.
     let content = |told: &Value| -> Vec<Value> {
         let messages = told["messages"].as_array().unwrap().iter();
         messages
@@ -126,7 +125,7 @@ async fn under_new_ids_every_reference_follows_and_no_byte_moves() {
     assert_eq!(listed["transcripts"].as_array().unwrap().len(), 6);
 }
 
-/// What is there is used when it is the same, and never written over.
+/// An existing rollout is used if its content is the same, and is never overwritten.
 // Against F40.
 #[tokio::test]
 async fn rollouts_that_are_there_are_shared_or_refused() {
@@ -136,7 +135,7 @@ async fn rollouts_that_are_there_are_shared_or_refused() {
     let params = json!({"path": path, "cwd": here.project()});
     let elsewhere = here.path().join("codex/sessions/2026/12/01");
     let other = elsewhere.join(rollout(&here, ROOT_ID).file_name().unwrap());
-    // Of this one those that continue it take no more.
+    // The forks use only this many bytes of the file.
     let counted = 5_102;
     let mut changed = ROOT.as_bytes().to_vec();
     changed[counted - 3] ^= 1;
@@ -149,7 +148,7 @@ async fn rollouts_that_are_there_are_shared_or_refused() {
         );
         assert_eq!(fs::read(&other).unwrap(), bad);
     }
-    // The session itself cannot be resumed where it was put away.
+    // The rollout of the session itself is archived here, where it cannot be resumed.
     let grown = format!("{ROOT}{{\"ordinal\":75}}\n");
     write(&other, grown.as_bytes());
     let name = rollout(&here, DEEP_ID);
@@ -165,7 +164,7 @@ async fn rollouts_that_are_there_are_shared_or_refused() {
     assert!(other.exists() && !rollout(&here, ROOT_ID).exists());
 }
 
-/// As it is when Codex has compressed it.
+/// A rollout that Codex has compressed here still counts as the same.
 #[tokio::test]
 async fn a_rollout_that_is_continued_and_compressed_here_is_shared() {
     let (there, here) = (home(), home());
@@ -199,7 +198,7 @@ async fn a_file_that_a_session_continues_and_that_is_gone_is_named() {
     assert_eq!(lineage.last().unwrap().fidelity, Fidelity::Partial);
 }
 
-/// What is not in the rollout, or not yet, is told of Codex' sessions as well.
+/// The export reports what the rollout lacks, for Codex sessions too.
 #[tokio::test]
 async fn an_export_tells_what_the_rollout_lacks() {
     let home = home();

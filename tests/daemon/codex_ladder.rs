@@ -1,5 +1,5 @@
-//! The ladder with Codex, whose rollouts are read and brought back, but neither copied nor cut. Its program
-//! is scripted.
+//! The ladder with Codex: its rollouts are read and moved back into place, but never copied or cut. A script stands in
+//! for Codex itself.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ use crate::scripted::{self, HELD, HELD_BY, REFUSE_LOAD};
 use crate::signs::Watched;
 use crate::support::{App, refused, tried};
 
-/// A prompt that Codex answers with that nobody is signed in.
+/// A prompt to which the scripted Codex responds that no user is signed in.
 const SIGNED_OUT: &str =
     r#"{"jsonrpc":"2.0","id":$P,"error":{"code":-32000,"message":"Authentication required"}}"#;
 
-/// What Codex answers for a session whose file it does not find.
+/// Codex's error for a session whose file it does not find.
 pub(crate) const UNKNOWN: &str = "no rollout found for thread id 1";
 
 pub(crate) fn refuse_load(home: &Home, details: &str) {
@@ -40,7 +40,7 @@ fn refuse_load_with(home: &Home, error: &Value) {
     fs::write(home.path().join(REFUSE_LOAD), error.to_string()).unwrap();
 }
 
-/// Codex opens it again.
+/// Asserts that the session resumes with full fidelity once Codex no longer refuses to load it.
 async fn opens_again(app: &App, home: &Home, id: ConversationId) {
     fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();
     assert_eq!(app.resumed(id).await.fidelity, Fidelity::Full);
@@ -52,7 +52,7 @@ fn ways(attempts: &[Value]) -> Vec<&str> {
     ways.map(Option::unwrap).collect()
 }
 
-/// Moves the rollout into another folder of Codex', and says where it is.
+/// Moves the rollout into another folder below Codex's own, and returns its new path.
 pub(crate) fn move_to(home: &Home, folder: &str) -> PathBuf {
     let path = rollout(home, ROOT_ID);
     let folder = home.path().join("codex").join(folder);
@@ -100,7 +100,7 @@ async fn what_codex_does_not_have_any_more_is_retold_from_its_rollout() {
             let said = said.as_str().unwrap();
             let at = behind
                 .find(said)
-                .unwrap_or_else(|| panic!("{said:?} is not told in {told}"));
+                .unwrap_or_else(|| panic!("{said:?} is missing in {told}"));
             behind = &behind[at + said.len()..];
         }
     }
@@ -119,7 +119,7 @@ async fn what_codex_does_not_have_any_more_is_retold_from_its_rollout() {
     );
 }
 
-/// Codex remembers where it has put a rollout, and looks nowhere else.
+/// Codex remembers a rollout's path and looks nowhere else, so the ladder moves the file back there.
 #[tokio::test]
 async fn located_a_rollout_that_was_moved_is_brought_back() {
     let home = home();
@@ -129,7 +129,7 @@ async fn located_a_rollout_that_was_moved_is_brought_back() {
     let content = fs::read(&place).unwrap();
     let moved = move_to(&home, "sessions/2020/01/01");
     refuse_load(&home, UNKNOWN);
-    // The scripted one refuses it all the same; the rest of the ladder is below.
+    // The scripted Codex refuses this load too, so the ladder continues to its next rungs.
     let resumed = app.resumed(id).await;
     let expected = [(Via::Load, false), (Via::Located, false), (Via::Text, true)];
     assert_eq!(tried(&resumed), expected);
@@ -151,7 +151,8 @@ async fn what_a_person_put_away_is_left_there_and_it_is_said_how_it_comes_back()
     opens_again(&app, &home, id).await;
 }
 
-/// It has all of it, and says no more than that it will not.
+/// Codex has the session but refuses to open it for an unknown reason. The ladder must not replace it with a text of
+/// its history.
 #[tokio::test]
 async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
     let home = home();
@@ -168,8 +169,8 @@ async fn what_codex_has_and_does_not_open_now_is_not_left_for_a_retelling() {
     opens_again(&app, &home, id).await;
 }
 
-/// Another Codex has it open, say, and will be done with it: nothing has failed, and nothing is tried past
-/// it.
+/// Another Codex may have the session open and will close it later. The conversation has not failed, and the ladder
+/// stops here.
 #[tokio::test]
 async fn a_session_that_another_program_writes_to_is_waited_for() {
     let home = home();
@@ -188,7 +189,7 @@ async fn a_session_that_another_program_writes_to_is_waited_for() {
     assert_eq!((after.state, &after.head), (before.state, &before.head));
     assert_eq!(openings(&home), 1);
 
-    // What goes on by itself waits on.
+    // A scheduled continuation keeps waiting.
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"text": "go on", "at": AT_ONCE})).await;
     let tried_once = |event: &Event| match event {
@@ -203,7 +204,8 @@ async fn a_session_that_another_program_writes_to_is_waited_for() {
     opens_again(&app, &home, id).await;
 }
 
-/// A sibling's turn keeps a process in which nobody is signed in, and that holds what was closed there.
+/// The sibling's running turn keeps the first process alive. That process was started while signed out and still holds
+/// the session that was closed in it.
 #[tokio::test]
 async fn a_session_is_opened_once_the_process_that_it_left_has_ended() {
     let home = home();
@@ -244,14 +246,14 @@ async fn a_session_is_opened_once_the_process_that_it_left_has_ended() {
     assert_eq!(openings(&home), 3);
 }
 
-/// How often a session was to be opened again.
+/// Returns how often Codex was asked to load a session.
 fn openings(home: &Home) -> usize {
     let heard = scripted::heard(home, "codex");
     let openings = heard.iter().filter(|sent| sent["method"] == "session/load");
     openings.count()
 }
 
-/// Nothing of it can be told, and to begin anew is for a person to say.
+/// No history can be read from the rollout, and only the user may decide to begin anew.
 #[tokio::test]
 async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
     let home = home();
@@ -263,7 +265,7 @@ async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
     fs::write(&path, "{}\n").unwrap();
     assert_eq!(ways(&not_resumable(&app, id).await), ["load"]);
 
-    // Compressed, and damaged.
+    // The next rollout is compressed and damaged.
     fs::remove_file(&path).unwrap();
     let packed = path.with_extension("jsonl.zst");
     fs::write(&packed, "garbage").unwrap();
@@ -273,14 +275,14 @@ async fn a_rollout_that_cannot_be_read_is_not_left_for_nothing() {
     assert!(why.contains(packed.to_str().unwrap()), "{why}");
     assert_eq!(app.chain(id).await.len(), 1);
 
-    // Where it can be read again, all of it is told.
+    // Once the rollout is readable again, the resume carries over its whole text.
     fs::remove_file(&packed).unwrap();
     fs::write(&path, content).unwrap();
     let resumed = app.resumed(id).await;
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Text, 0));
 }
 
-/// A server that is overloaded, say: the session is there, and the next try will have it.
+/// An overloaded server is a temporary error: the session still exists, and the next attempt will open it.
 #[tokio::test]
 async fn what_passes_by_itself_is_no_reason_to_leave_the_session() {
     let home = home();
@@ -303,7 +305,7 @@ async fn what_passes_by_itself_is_no_reason_to_leave_the_session() {
     opens_again(&app, &home, id).await;
 }
 
-/// A limit is the conversation's state and has its own error, whoever meets it.
+/// A limit sets the conversation's state and has its own error kind, also if a resume meets it.
 #[tokio::test]
 async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
     let home = home();
@@ -323,11 +325,11 @@ async fn a_limit_that_is_met_by_the_resume_is_told_as_one() {
     let conversation = app.get(id).await;
     assert_eq!(conversation.state, ConversationState::Limited);
     assert_eq!(conversation.head.unwrap().as_str(), ROOT_ID);
-    // One that is to wait for the end of a limit waits for the end of this one.
+    // A prompt with `onLimit: wait` waits until this limit ends.
     let params = json!({"conversationId": id, "prompt": "go on", "onLimit": "wait"});
     let turn = app.call("conversation/prompt", params).await.unwrap();
     assert_eq!(turn["failure"]["kind"], "rateLimited", "{turn}");
-    let continuation = app.get(id).await.continuation.expect("it goes out later");
+    let continuation = app.get(id).await.continuation.expect("no continuation");
     let at: jiff::Timestamp = turn["continuation"]["at"].as_str().unwrap().parse().unwrap();
     assert_eq!(at, continuation.at);
     fs::remove_file(home.path().join(REFUSE_LOAD)).unwrap();

@@ -1,4 +1,5 @@
-//! Forks of Codex are adopted by themselves: the link refers to where they came from. No process of it is ever started.
+//! Forks that Codex made are adopted without their sources: the link refers to the source session. Codex itself is
+//! never started.
 
 use std::fs;
 
@@ -7,7 +8,8 @@ use serde_json::json;
 use crate::codex::{DEEP_ID, EARLY_ID, ROOT_ID, rollout};
 use crate::codex_rollouts::{adopt, history, home, said};
 
-/// A fork of a fork reads the files in which it begins. When the first of them is not there, that is reported.
+/// The history of a fork of a fork begins in the files of its sources. If the first of them is missing, that is
+/// reported.
 #[tokio::test]
 async fn a_fork_of_codex_is_adopted_by_itself() {
     for root_is_there in [true, false] {
@@ -40,7 +42,7 @@ async fn a_fork_of_codex_is_adopted_by_itself() {
             json!([DEEP_ID, "carries", EARLY_ID, turns, "adopted"])
         );
         assert_eq!(said(&history(&app, deep).await).len(), messages);
-        // What it came from is nobody's, and can be adopted too.
+        // The session that it was forked from belongs to no conversation yet and can be adopted too.
         let early = adopt(&app, &home, EARLY_ID).await;
         assert_ne!(early["id"], deep["id"]);
         let listed = app

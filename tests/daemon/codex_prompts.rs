@@ -1,4 +1,5 @@
-//! What the user typed, and what Codex and editors write around it: in lists, checkpoints and histories.
+//! Texts that Codex and editors add to what the user typed must not appear as prompts in lists, checkpoints and
+//! histories.
 
 use std::fs;
 
@@ -13,10 +14,10 @@ const ID: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
 const AGENT_ID: &str = "01a1fc16-01ee-76c3-a43d-78487b788798";
 const GOAL: &str = "<codex_internal_context source=\"goal\">\nContinue.\n</codex_internal_context>";
 
-/// A rollout, as versions before 0.166 write it.
+/// A rollout in the form of versions before 0.166.
 struct Rollout {
     lines: Vec<Value>,
-    /// Whether it names the kinds of texts, as those of 2026 do.
+    /// Whether each text names its kind, as in the versions of 2026.
     has_kinds: bool,
 }
 
@@ -37,7 +38,7 @@ impl Rollout {
             .push(json!({"timestamp": at, "type": kind, "payload": payload}));
     }
 
-    /// A turn that begins with messages in the user's name, each with the kinds and texts of its parts.
+    /// Adds a turn that begins with these messages in the user's name. Each part of a message has a kind and a text.
     fn turn(&mut self, messages: &[&[(&str, &str)]], reply: &str) {
         let turn = format!("turn-{}", self.lines.len());
         self.add("event_msg", json!({"type": "task_started", "turn_id": turn}));
@@ -79,7 +80,7 @@ async fn listed(app: &App) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The prompts of a conversation's turns, oldest first.
+/// Returns the prompts of a conversation's turns, oldest first.
 async fn prompts(app: &App, conversation: &Value) -> Vec<String> {
     let params = json!({"conversationId": conversation["id"]});
     let page = app.call("conversation/checkpoints", params).await.unwrap();
@@ -122,7 +123,7 @@ async fn what_codex_writes_in_the_users_name_begins_no_turn() {
     }
 }
 
-/// Codex counts the user's turns when the user goes back, not those that it began.
+/// When the user goes back, Codex counts only the turns that the user began, not those that Codex began.
 #[tokio::test]
 async fn going_back_removes_the_turns_that_codex_added_too() {
     let home = codex::home();
@@ -195,14 +196,14 @@ async fn a_short_prompt_begins_with_what_the_user_typed() {
             "</image>",
             "why is this red"
         ],
-        "the messages are whole"
+        "the messages must be complete"
     );
     let conversation = adopt(&app, &home, "s1").await;
     assert_eq!(prompts(&app, &conversation).await, ["add a test"]);
     assert_eq!(said(&history(&app, &conversation).await), [opened, "add a test"]);
 }
 
-/// The user did not begin them, and where Codex copied the parent's history into them they look like it.
+/// The user did not begin a subagent's session, but it looks so if Codex copied the parent's history into it.
 #[tokio::test]
 async fn a_subagent_is_not_listed_but_can_be_read() {
     let home = codex::home();

@@ -1,4 +1,4 @@
-//! Sessions of Codex, read from its rollouts alone: no process of it is ever started.
+//! Sessions of Codex, read only from their rollouts: Codex itself is never started.
 
 mod long_lines;
 
@@ -16,7 +16,7 @@ use crate::support::{App, refused};
 
 pub(crate) const FIRST_TURN: &str = "01a1fcbf-db5c-7e90-8043-c4dd5111c2a9";
 
-/// A home with a Codex whose program is not there, and what it wrote before.
+/// Returns a home with rollouts and a Codex agent whose program does not exist.
 pub(crate) fn home() -> Home {
     let home = codex::home();
     for (id, text) in [
@@ -27,14 +27,14 @@ pub(crate) fn home() -> Home {
     ] {
         write(&rollout(&home, id), text);
     }
-    // A backup would have what a deleted file had.
+    // Without backups: they would replace the files that tests delete.
     let config = fs::read_to_string(home.config_file()).unwrap();
     home.configure(&format!("{config}[keep]\nenabled = false\n"));
     home
 }
 
 pub(crate) async fn adopt(app: &App, home: &Home, id: &str) -> Value {
-    // The folder that it ran in is on another machine.
+    // The session's own folder does not exist here, so the call names another one.
     let params = json!({"upstreamId": id, "cwd": home.project()});
     app.call("conversation/adopt", params).await.unwrap()["conversation"].clone()
 }
@@ -67,7 +67,7 @@ async fn findings(app: &App, id: &str) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// What was asked, and what was answered in words, in messages that are neither asides nor errors.
+/// Returns the texts of prompts and replies, without asides and errors.
 pub(crate) fn said(page: &Value) -> Vec<&str> {
     let messages = page["messages"].as_array().unwrap();
     let plain = messages.iter().filter(|message| message.get("kind").is_none());
@@ -145,7 +145,7 @@ async fn a_session_of_codex_is_listed_adopted_and_read() {
         .collect();
     assert_eq!(kinds, ["aside", "error", "aside", "aside", "summary"]);
 
-    // In pages, forwards and back, it is the same.
+    // Reading the history in pages, forwards or backwards, gives the same messages.
     let mut forwards = Vec::new();
     let mut params = json!({"conversationId": conversation["id"], "limit": 4});
     loop {
@@ -180,7 +180,7 @@ async fn a_session_of_codex_is_listed_adopted_and_read() {
         .await,
         ErrorKind::CheckpointNotFound,
     );
-    // Adopted once, it is the same conversation again.
+    // Adopting the session again returns the same conversation.
     assert_eq!(adopt(&app, &home, ROOT_ID).await["id"], conversation["id"]);
 }
 
@@ -213,7 +213,7 @@ async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
         owners,
         [ROOT_ID, ROOT_ID, ROOT_ID, EARLY_ID, EARLY_ID, DEEP_ID, DEEP_ID]
     );
-    // By reference nothing is copied: the place in the source is the source's own, and has no origin.
+    // The fork refers to its source without copying it: the checkpoint is the source's own and has no origin.
     let places = checkpoints(&app, &deep).await;
     assert_eq!((places.len(), &places[2]["id"]), (3, &of_root[5]["id"]));
     assert_eq!(
@@ -250,7 +250,7 @@ async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
     let forked = adopt(&app, &home, HEAD_FORK_ID).await;
     assert_eq!(checkpoints(&app, &forked).await.len(), 6);
 
-    // Without the file that it begins in, what is left is told, and what is missing.
+    // If the first rollout of the chain is missing, the history has the remaining messages and a gap.
     fs::remove_file(rollout(&home, ROOT_ID)).unwrap();
     let rest = history(&app, &deep).await;
     assert_eq!(said(&rest).len(), 4);
@@ -261,8 +261,8 @@ async fn a_fork_of_codex_begins_in_the_rollouts_that_it_continues() {
     assert_eq!(findings(&app, DEEP_ID).await, [(1, "missingSource".to_owned())]);
 }
 
-/// One of a first version, whose form Codex of today does not take: it is adopted, and why it cannot go on is
-/// said.
+/// The session is from an early version whose format current Codex refuses. It is adopted, and the answer says why it
+/// cannot be resumed.
 #[tokio::test]
 async fn adopting_what_codex_refuses_to_resume_says_so() {
     const OLD_ID: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
@@ -314,7 +314,7 @@ async fn packed_and_archived_rollouts_are_read_like_others() {
         .unwrap();
     let said = checked["findings"][0]["detail"].as_str().unwrap();
     assert!(said.contains(&format!("codex unarchive {DEEP_ID}")), "{said}");
-    // One that is archived can be adopted, and it is said that it has to be taken out of there.
+    // An archived session can be adopted; the answer says that it is archived.
     let params = json!({"upstreamId": HEAD_FORK_ID, "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params.clone()).await.unwrap();
     assert_eq!(adopted["archived"], json!(true));
@@ -325,7 +325,7 @@ async fn packed_and_archived_rollouts_are_read_like_others() {
         (&adopted["conversation"]["id"], Some(&json!(true)))
     );
 
-    // All of them are listed with what they say.
+    // The list shows all of them with their titles.
     let page = app
         .call("transcript/list", json!({"agent": "codex"}))
         .await
@@ -342,7 +342,7 @@ async fn packed_and_archived_rollouts_are_read_like_others() {
     );
 }
 
-/// Codex takes one of several rollouts of a session, and that more is to be had in another is told.
+/// Codex uses one of several rollouts of a session. If another one has more turns, that is reported.
 #[tokio::test]
 async fn a_rollout_with_more_beside_the_one_that_counts_is_told() {
     let home = home();
@@ -384,7 +384,7 @@ async fn a_rollout_with_more_beside_the_one_that_counts_is_told() {
             assert!(told.contains(path), "{path}: {told}");
         }
         error_words::check(&format!("a rollout with another copy: {case}"), "otherCopy", told);
-        // The one that counts holds as much by now.
+        // Once the rollout that Codex uses has all turns, nothing is reported.
         write(&path, ROOT);
         assert_eq!(findings(&app, ROOT_ID).await, [], "{case}");
         fs::remove_file(beside).unwrap();
@@ -416,9 +416,9 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
     assert_eq!(said(&rest)[0], "hi one");
     let expected = [(8, "garbageLine".to_owned()), (76, "tornLine".to_owned())];
     assert_eq!(findings(&app, ROOT_ID).await, expected);
-    assert_eq!(fs::read_to_string(&path).unwrap(), damaged, "nothing is changed");
+    assert_eq!(fs::read_to_string(&path).unwrap(), damaged, "file changed");
 
-    // A last line that is still being written is no damage.
+    // An incomplete last line is still being written and is not damage.
     fs::write(&path, ROOT.trim_end().rsplit_once('"').unwrap().0).unwrap();
     assert_eq!(history(&app, &root).await.get("gaps"), None);
     for text in ["", "\n", "garbage", "{}\n", "[1]\n\0\0"] {
@@ -444,7 +444,7 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
             refused(app.call(method, params).await, kind);
         }
     }
-    // One in which nobody asked anything cannot be gone on with.
+    // A session without any prompt cannot be continued.
     let empty: String = EARLY_FORK
         .lines()
         .take(3)
@@ -459,22 +459,22 @@ async fn damaged_rollouts_are_told_and_never_end_the_daemon() {
         .await,
         ErrorKind::TranscriptDamaged,
     );
-    // Its folder is not on this machine.
+    // The session's folder does not exist on this machine.
     fs::write(rollout(&home, EARLY_ID), EARLY_FORK).unwrap();
     refused(
         app.call("conversation/adopt", json!({"upstreamId": EARLY_ID}))
             .await,
         ErrorKind::InvalidCwd,
     );
-    // Without its source it is worth less, and says so.
+    // Without its source, the session is adopted with partial fidelity.
     adopt(&app, &home, EARLY_ID).await;
     let lineage = app.ask("conversation/lineage", EARLY_ID).await;
     assert_eq!(lineage["entries"][0]["fidelity"], json!("partial"));
     app.call("daemon/status", json!({})).await.unwrap();
 }
 
-/// What is new is told as what it is or passed over, and a file of which nothing is understood is not taken
-/// for an empty conversation.
+/// Unknown records are reported or skipped. A file without any known record is reported as damaged, not read as an
+/// empty conversation.
 #[tokio::test]
 async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     let home = home();
@@ -495,11 +495,11 @@ async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     assert_eq!(checkpoints(&app, &root).await.len(), 6);
     assert!(
         told.to_string().contains("hologram"),
-        "what is not known is told as it is"
+        "unknown items are shown unchanged"
     );
     assert_eq!(findings(&app, ROOT_ID).await, []);
 
-    // Nothing of it is understood.
+    // No record of this rollout is understood.
     let foreign: String = ROOT
         .lines()
         .map(|line| line.replace("\"payload\"", "\"body\"") + "\n")
@@ -517,8 +517,8 @@ async fn a_rollout_of_a_newer_version_is_told_as_far_as_it_is_understood() {
     );
 }
 
-/// Folders that stand within themselves, links that lead nowhere, a folder in a file's place, and files where
-/// folders should be.
+/// The tree has a folder that links to itself, a dangling link, a folder in place of a file, and a file in place of a
+/// folder.
 #[tokio::test]
 async fn folders_that_cannot_be_walked_cost_what_is_in_them() {
     let home = home();
@@ -538,13 +538,13 @@ async fn folders_that_cannot_be_walked_cost_what_is_in_them() {
     assert_eq!(said(&history(&app, &deep).await).len(), 6);
     assert_eq!(findings(&app, DEEP_ID).await, []);
 
-    // Gone while a conversation holds it, and back.
+    // The rollout of an adopted session is cut off, then deleted, then restored.
     let path = rollout(&home, DEEP_ID);
     let text = fs::read(&path).unwrap();
     fs::write(&path, &text[..text.len() / 2]).unwrap();
     assert!(said(&history(&app, &deep).await).len() < 6);
     fs::remove_file(&path).unwrap();
-    // It may lie where nobody can look.
+    // The gap is `unreadable`, not `missing`: the file may be in a part of the tree that cannot be read.
     assert_eq!(history(&app, &deep).await["gaps"][0]["kind"], json!("unreadable"));
     fs::write(&path, &text).unwrap();
     assert_eq!(said(&history(&app, &deep).await).len(), 6);

@@ -1,5 +1,5 @@
-//! What is told of Codex' rollouts while they grow and when they are loaded. Its program is scripted; the
-//! test writes what it would.
+//! Events about Codex's rollouts while they grow and when they are loaded. A script stands in for Codex; the test
+//! writes to the rollouts as Codex would.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Checkpoints;
@@ -17,10 +17,10 @@ use crate::scripted;
 use crate::support::{App, refused, within};
 use crate::watching::saved;
 
-/// The last turn of the root, of six.
+/// The id of the last of the six turns in the root's rollout.
 const LAST_TURN: &str = "01a1fcbf-e9e8-7521-8543-749c58e4d408";
 
-/// A home with a Codex that has had five turns.
+/// Returns a home with a scripted Codex and a session of five turns.
 pub(crate) fn home() -> Home {
     let home = Home::new();
     let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#;
@@ -38,7 +38,7 @@ fn five_turns() -> &'static str {
     &head[..=head.rfind('\n').unwrap()]
 }
 
-/// The sixth turn, under another name.
+/// Returns the text of the sixth turn with the turn id of this number.
 fn turn(number: u8) -> String {
     ROOT[five_turns().len()..].replace(LAST_TURN, &format!("01a1fcbf-e9e8-7521-8543-{number:012}"))
 }
@@ -63,7 +63,7 @@ async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
     let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &home).await;
     let mut events = app.events(id).await;
-    // The end of a turn comes by itself, and a second turn with it.
+    // The end of the sixth turn is written later, together with a whole seventh turn.
     let sixth = turn(6);
     let end = sixth.trim_end().rfind('\n').unwrap() + 1;
     append(&home, &sixth[..end]);
@@ -73,7 +73,7 @@ async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
         assert_eq!(
             (told.step, told.prompt.as_str()),
             (step, "sixth [[text six]]"),
-            "what it held when it was adopted is old"
+            "only turns after the adoption count"
         );
         let page = within(app.client.call(Checkpoints {
             conversation_id: id.into(),
@@ -85,7 +85,7 @@ async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
         assert_eq!(same, Some(told));
     }
     append(&home, &turn(8));
-    assert_eq!(saved(&mut events).await.step, 8, "each is told once");
+    assert_eq!(saved(&mut events).await.step, 8, "each is reported once");
 }
 
 #[tokio::test]
@@ -122,14 +122,14 @@ async fn what_codex_loads_is_told_with_its_size() {
     assert_eq!(page["messages"].as_array().unwrap().len(), 15);
     let mut events = app.events(id).await;
     app.ask("conversation/resume", id).await;
-    // It ends with a compaction, which kept one prompt.
+    // The rollout ends with a compaction that kept one prompt.
     let expected = Event::CheckpointLoaded {
         upstream_id: ROOT_ID.into(),
         step: 5,
         messages: 1,
     };
     assert_eq!(events.until("checkpointLoaded").await, expected);
-    // Prompts of others cannot be told from ours in a rollout.
+    // In a rollout, another program's prompts look the same as the daemon's, so no `foreignWriter` is reported.
     append(&home, &turn(6));
     let mut event = events.next().await.event;
     while !matches!(event, Event::CheckpointSaved { .. }) {
@@ -138,8 +138,8 @@ async fn what_codex_loads_is_told_with_its_size() {
     }
 }
 
-/// Codex passes over a line that it cannot read, without a word: it is told here, and where all was asked for
-/// the session is not taken up.
+/// Codex skips an unreadable line without an error. The resume reports partial fidelity; if the call requires full
+/// fidelity, the session is closed again.
 #[tokio::test]
 async fn a_damaged_rollout_that_codex_resumes_is_partial() {
     let home = home();

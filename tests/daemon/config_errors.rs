@@ -1,4 +1,4 @@
-//! Each error in the configuration names its file and its line; nothing is started.
+//! Errors in the configuration: each names its file and line, and the daemon does not start.
 
 use super::error_words::check_start;
 use crate::home::Home;

@@ -1,5 +1,5 @@
-//! What a bundle that somebody else has made may choose: not the folders that its sessions run in, and not
-//! which files of an agent it writes.
+//! Limits on bundles from an untrusted source: a bundle chooses neither the folders in which its sessions run nor which
+//! files of an agent are written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::carrying::{bundle, bundled, files_below, import};
 use crate::home::Home;
 use crate::support::refused;
 
-/// A bundle of a conversation with one session and one result of a tool.
+/// A bundle of a conversation with one session and one tool result.
 struct Bundle {
     id: ConversationId,
     head: UpstreamId,
@@ -37,7 +37,7 @@ async fn exported(there: &Home) -> Bundle {
     }
 }
 
-/// A text of the manifest in the place of another one, wherever that stands.
+/// Replaces a text in all strings of the manifest.
 fn replaced(value: &mut Value, old: &str, new: &str) {
     match value {
         Value::String(text) => *text = text.replace(old, new),
@@ -69,7 +69,7 @@ async fn an_import_needs_a_folder_or_the_word_that_those_of_the_bundle_are_meant
     let imported = import(&app, params).await.unwrap();
     assert_eq!((imported.id, imported.cwd), (bundle.id, there.project()));
     assert_eq!(app.remembered(bundle.id).await, ["one"]);
-    // What is meant has to be there, also of a single session.
+    // Folders that the bundle names must exist, also the folder of a single session.
     for part in ["sessions", "chain"] {
         let path = here.path().join("elsewhere");
         let bytes = with_manifest(&bundle.entries, |manifest| {
@@ -81,7 +81,8 @@ async fn an_import_needs_a_folder_or_the_word_that_those_of_the_bundle_are_meant
     }
 }
 
-/// Neither by `..` nor by a link; what is below the folder there is below it here.
+/// Neither `..` nor a link leads out of the given folder. A subfolder of the old project becomes the same subfolder of
+/// the new one.
 #[tokio::test]
 async fn no_session_runs_outside_of_the_folder_that_was_given() {
     let (there, here) = (Home::new(), Home::new());
@@ -125,7 +126,7 @@ async fn no_session_runs_outside_of_the_folder_that_was_given() {
     }
 }
 
-/// The agent reads `memory/MEMORY.md` in every session of the folder.
+/// The agent reads `memory/MEMORY.md` in every session of the folder, so a bundle must not write it.
 #[tokio::test]
 async fn only_the_files_of_sessions_are_written() {
     let (there, here) = (Home::new(), Home::new());
@@ -137,7 +138,7 @@ async fn only_the_files_of_sessions_are_written() {
         let bytes = with_manifest(&bundle.entries, |manifest| {
             replaced(manifest, head, id);
             manifest["sessions"][0]["files"][1]["name"] = json!(format!("{id}/MEMORY.md"));
-            // The names of the archive's entries are no paths.
+            // Restores the names of the archive's entries, which are not paths of files to write.
             let own: Value = serde_json::from_slice(&bundle.entries[0].1).unwrap();
             for number in 0..2 {
                 let path = own["sessions"][0]["files"][number]["path"].clone();
@@ -175,7 +176,7 @@ async fn only_the_files_of_sessions_are_written() {
     }
 }
 
-/// What an import would refuse does not go along, and the export says so.
+/// The export omits files that an import would refuse, and reports them as missing.
 #[tokio::test]
 async fn what_lies_beside_a_transcript_otherwise_is_left_out_of_a_bundle() {
     let (there, here) = (Home::new(), Home::new());

@@ -1,5 +1,4 @@
-//! Going on by itself after a limit or at a time, with what a limit, a crash or a stop cut short: exactly
-//! once.
+//! Scheduled continuations: work that a limit, a crash or a stop interrupted is continued automatically, exactly once.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +16,13 @@ use crate::signs::Watched;
 use crate::support::{App, Events, refused};
 use crate::watching::{append_reply, append_turn};
 
-/// The beginning of what is said where the agent has the prompt already.
+/// The beginning of the text that is sent if the agent already has the prompt.
 pub(crate) const GO_ON: &str = "Your last turn was cut short.";
 
-/// A time that has passed: what is scheduled for it is sent at once.
+/// A past time: a continuation scheduled for it is sent at once.
 pub(crate) const AT_ONCE: &str = "2026-01-01T00:00:00Z";
 
-/// Sends a prompt that waits for the end of a limit.
+/// Sends a prompt with `onLimit: wait`.
 async fn send_and_wait(app: &App, id: ConversationId, text: &str) -> TurnResult {
     let params = json!({"conversationId": id, "prompt": text, "onLimit": "wait"});
     serde_json::from_value(app.call("conversation/prompt", params).await.unwrap()).unwrap()
@@ -38,7 +37,7 @@ pub(crate) async fn go_on(app: &App, id: ConversationId, with: Value) -> Value {
     app.call("conversation/continue", params).await.unwrap()
 }
 
-/// The next turn that the conversation has by itself.
+/// Returns the end of the next turn that a continuation begins.
 pub(crate) async fn continued(events: &mut Events) -> TurnResult {
     let turn_id = events
         .find(|event| match event {
@@ -54,7 +53,7 @@ pub(crate) async fn continued(events: &mut Events) -> TurnResult {
         .await
 }
 
-/// The prompts that the transcript of the head holds.
+/// Returns the prompts in the transcript of the head.
 pub(crate) async fn prompts(app: &App, home: &Home, id: ConversationId) -> Vec<String> {
     let text = fs::read_to_string(home.transcript_of(app, id).await).unwrap();
     let records = text
@@ -69,7 +68,7 @@ pub(crate) async fn prompts(app: &App, home: &Home, id: ConversationId) -> Vec<S
     records.filter_map(prompt).collect()
 }
 
-/// Takes what stands behind the records that hold a text away, and that record too.
+/// Removes the first record that contains the text, and everything after it.
 fn cut_before(path: &Path, text: &str) {
     let whole = fs::read_to_string(path).unwrap();
     let end = whole.find(text).map(|at| whole[..at].rfind('\n').unwrap() + 1);
@@ -98,7 +97,7 @@ async fn d3_a_limited_prompt_goes_on_by_itself_at_the_reset() {
     assert_eq!(turn.stop_reason, StopReason::EndTurn);
     let shown = app.get(id).await;
     assert_eq!((shown.state, shown.continuation), (ConversationState::Idle, None));
-    // The agent keeps a limited prompt in the history that the model is sent: it does not go out twice.
+    // The agent keeps a limited prompt in the history for the model, so the prompt is not sent again.
     let sent = prompts(&app, &home, id).await;
     assert_eq!(sent[..2], ["before", "[[limit 1]]"]);
     assert!(sent[2].starts_with(GO_ON) && sent.len() == 3, "{sent:?}");
@@ -116,7 +115,7 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
     daemon.kill();
     cut_before(&transcript, "[[limit 1]]");
     let daemon = home.start();
-    // At its time nobody is connected.
+    // No client is connected when the continuation is due.
     Watched::below(transcript.parent().unwrap()).wait_for("prompt, which waits for a client", || {
         let sent = fs::read_to_string(&transcript).unwrap();
         sent.contains("[[limit 1]]").then_some(())
@@ -125,7 +124,7 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
     let mut events = app.events(id).await;
     events
         .find(|event| match event {
-            // It may have gone on before anyone could listen.
+            // The continuation may have run before this client subscribed.
             Event::Snapshot { conversation, .. } => {
                 (conversation.state == ConversationState::Idle).then_some(())
             }
@@ -140,14 +139,14 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
     );
 }
 
-/// The prompt went out, and the daemon was killed before anything came of it: it is not sent a second time.
+/// The daemon was killed after it sent the continuation: the prompt is not sent again.
 #[tokio::test]
 async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let limited = app.send(id, "[[limit 1]]").await;
-    assert_eq!(limited.continuation, None, "nobody asked for it");
+    assert_eq!(limited.continuation, None, "no continuation was requested");
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"at": "reset", "text": "[[say on it]][[hang]]"})).await;
     events
@@ -164,7 +163,7 @@ async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() 
         prompts(&app, &home, id).await,
         ["[[limit 1]]", "[[say on it]][[hang]]"]
     );
-    // A person asks for it: the agent has the prompt, so it is told to go on.
+    // The user asks for a continuation: the agent has the prompt, so it gets the text that tells it to continue.
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"at": AT_ONCE})).await;
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
@@ -172,7 +171,8 @@ async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() 
     assert!(sent.len() == 3 && sent[2].starts_with(GO_ON), "{sent:?}");
 }
 
-/// The agent cancels the continuation unasked, before it has written anything of it: it is tried again later, and once.
+/// The agent cancels the continuation on its own, before writing anything to the transcript: it is scheduled again for
+/// later, and is sent once.
 #[tokio::test]
 async fn a_continuation_that_its_agent_cancels_unasked_is_not_lost() {
     let home = Home::new();
@@ -228,7 +228,7 @@ async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
         unreachable!()
     };
     assert_eq!(conversation.continuation, None);
-    // The same call again, under the same name, is the same call.
+    // A repeated call with the same `requestId` returns the first answer.
     let keyed = json!({"at": "reset", "requestId": "once"});
     let first = call(keyed.clone()).await.unwrap();
     assert_eq!(call(keyed).await.unwrap(), first);
@@ -238,8 +238,8 @@ async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
     assert_eq!(app.get(id).await.continuation, None);
 }
 
-/// It waits for hours without an agent in memory: the session hibernates, and is brought back when the time
-/// comes.
+/// While a continuation waits for hours, the idle session is closed and its agent ends. The session is resumed when the
+/// continuation is due.
 #[tokio::test]
 async fn it_waits_without_its_agent() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.001\n");
@@ -253,8 +253,8 @@ async fn it_waits_without_its_agent() {
     assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
 }
 
-/// A conversation of which daemon and agent were killed with a prompt on its way, which the agent had read or
-/// not.
+/// Kills daemon and agent while a prompt is being sent, before or after the agent has read it. Returns the conversation
+/// and the prompt's parameters.
 async fn killed_with(home: &Home, gate: &Gate, text: &str, is_read: bool) -> (ConversationId, Value) {
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
@@ -273,8 +273,8 @@ async fn killed_with(home: &Home, gate: &Gate, text: &str, is_read: bool) -> (Co
     (id, params)
 }
 
-/// The agent is killed with a prompt that it has not read: nobody has done anything, so the next process gets
-/// it, once.
+/// The agent is killed before it reads the prompt. Nothing has been done yet, so the next process gets the prompt,
+/// once.
 #[tokio::test]
 async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
     let (home, gate) = Gate::home();
@@ -294,8 +294,8 @@ async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
     assert_eq!(prompts(&app, &home, id).await, ["before", "never read"]);
 }
 
-/// The same with the daemon killed as well: the truth is read from the transcript, and the caller's own retry
-/// is safe.
+/// The daemon is killed together with the agent. It reads from the transcript whether the agent got the prompt, and the
+/// client can safely retry.
 #[tokio::test]
 async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_safe() {
     for (text, is_read) in [("never read", false), ("[[say read]][[hang]]", true)] {
@@ -319,7 +319,7 @@ async fn f18_what_a_crash_cut_short_is_told_by_the_transcript_and_a_retry_is_saf
     }
 }
 
-/// A tool ran before the agent died: whoever sends the prompt again would have it run twice.
+/// A tool ran before the agent died: sending the prompt again could run the tool twice.
 #[tokio::test]
 async fn f18_what_died_behind_a_tool_is_not_called_retryable() {
     let home = Home::new();
@@ -338,7 +338,8 @@ async fn f18_what_died_behind_a_tool_is_not_called_retryable() {
     }
 }
 
-/// It waits for its new time, and the herd lets the next one in.
+/// The continuation meets the next limit and waits for its end. It is sent only once, and other continuations may
+/// begin.
 #[tokio::test]
 async fn a_limit_that_is_still_on_is_met_once() {
     let home = Home::new();
@@ -347,7 +348,7 @@ async fn a_limit_that_is_still_on_is_met_once() {
     let mut events = app.events(id).await;
     go_on(&app, id, json!({"at": "reset", "text": "[[limit 3600]]"})).await;
     let again = continued(&mut events).await.continuation.unwrap();
-    // Whatever was due at the same time has gone out when another conversation's has.
+    // Once another conversation's continuation has ended, this one would have been sent too if it were due.
     let other = app.make(&home.project()).await;
     let mut of_other = app.events(other).await;
     go_on(&app, other, json!({"at": AT_ONCE, "text": "hello"})).await;
@@ -356,8 +357,8 @@ async fn a_limit_that_is_still_on_is_met_once() {
     assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "[[limit 3600]]"]);
 }
 
-/// What goes out by itself meets a limit too: the agent has it then, so at the next reset it is told to go
-/// on.
+/// A continuation's text meets a limit too. The agent has it by then, so at the next reset the agent is told to
+/// continue.
 #[tokio::test]
 async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
     let home = Home::new();
@@ -374,8 +375,7 @@ async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
     assert!(sent[2].starts_with(GO_ON) && sent.len() == 3, "{sent:?}");
 }
 
-/// D3: somebody has gone on with it in another program, or the agent has by itself: there is nothing left to
-/// go on with.
+/// D3: another program or the agent itself has continued the session, so nothing is left to continue.
 #[tokio::test]
 async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
     let asked = ["before", "[[limit 3600]]", "elsewhere"];
@@ -396,7 +396,7 @@ async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
     }
 }
 
-/// Our prompt reached nobody; one of another program stands in its place and is not taken for it.
+/// The daemon's prompt never reached the agent. A prompt of another program at the same place must not be taken for it.
 #[tokio::test]
 async fn f18_anothers_prompt_is_not_taken_for_the_one_that_was_cut_short() {
     let (home, gate) = Gate::home();
@@ -412,7 +412,7 @@ async fn f18_anothers_prompt_is_not_taken_for_the_one_that_was_cut_short() {
     );
 }
 
-/// A person has it gone on with, and then the caller's own retry comes: it is the same prompt.
+/// The user continues the interrupted prompt, and then the client retries it: both are the same prompt.
 #[tokio::test]
 async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
     let (home, gate) = Gate::home();
@@ -428,7 +428,7 @@ async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
     assert_eq!(sent, ["before", "never read"]);
 }
 
-/// The prompt that waits is not in the transcript; a later one is, and is not taken for it.
+/// The pending prompt is not in the transcript. A later prompt is, and must not be taken for it.
 #[tokio::test]
 async fn a_later_prompt_is_not_taken_for_the_one_that_waits() {
     let home = Home::new();
@@ -446,7 +446,8 @@ async fn a_later_prompt_is_not_taken_for_the_one_that_waits() {
     assert_eq!(sent, ["before", "[[fail network]] two", "[[limit 4]] one"]);
 }
 
-/// D3: a bounded number works at a time, however many were due at once; the next begins when one has ended.
+/// D3: the number of simultaneous continuations is bounded, however many are due. The next one begins when one has
+/// ended.
 #[tokio::test]
 async fn d3_few_go_on_at_a_time() {
     const ALL: usize = 6;
@@ -470,7 +471,7 @@ async fn d3_few_go_on_at_a_time() {
             _ => continue,
         }
         most = most.max(working.len());
-        // Nobody else comes before one of them has ended.
+        // No other continuation begins before one of these has ended.
         if let Some(id) = working.first()
             && (working.len() == 2 || ended + working.len() == ALL)
         {
@@ -480,8 +481,8 @@ async fn d3_few_go_on_at_a_time() {
     assert_eq!(most, 2);
 }
 
-/// F23: an agent that heeds neither a cancel nor a close has to go. The turns of others on it end with the
-/// reason, and go on by themselves.
+/// F23: an agent that ignores both the cancel and the close is killed. Turns of other conversations in that process end
+/// with the reason and are continued automatically.
 #[tokio::test]
 async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on() {
     let (home, gate) = Gate::home_with("[limits]\ncancel_grace_ms = 200\n");
@@ -492,7 +493,7 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
     let mut of_other = daemon.raw().await;
     let (running, _) = of_other.run(other, "[[say two]][[hang]]").await;
     let mut events = app.events(other).await;
-    // Behind it the agent gets nothing more.
+    // From the cancel on, the gate passes nothing more to the agent.
     gate.hold("session/cancel");
     app.ask("conversation/cancel", deaf).await;
     let ended = of_other.answer(running).await["result"].take();
@@ -506,8 +507,8 @@ async fn f23_an_agent_that_heeds_nothing_goes_and_its_other_conversations_go_on(
     assert_eq!(app.send(deaf, "after").await.stop_reason, StopReason::EndTurn);
 }
 
-/// F23: a process dies with the turns of two conversations, and nobody knows of which. Both end, keep their sessions, and are
-/// continued when the user asks for it.
+/// F23: a process dies during turns of two conversations, and either turn may be the cause. Both end, keep their
+/// sessions, and are continued when the user asks for it.
 #[tokio::test]
 async fn f23_turns_that_died_together_end_and_can_be_continued() {
     let home = Home::new();
@@ -544,7 +545,7 @@ async fn f23_turns_that_died_together_end_and_can_be_continued() {
     }
 }
 
-/// The end of the next turn that ends.
+/// Returns the next turn that ends.
 async fn ended(events: &mut Events) -> TurnResult {
     let Event::TurnEnded { turn } = events.until("turnEnded").await else {
         unreachable!()

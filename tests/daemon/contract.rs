@@ -1,4 +1,5 @@
-//! What the contract's document foretells: whatever a test is answered, refused or told has to be as it says.
+//! Checks against the contract's document: each answer, error and event in these tests must match
+//! `packaging/openrpc.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +20,7 @@ fn methods() -> impl Iterator<Item = (String, &'static Value)> {
     methods.map(|method| (method["name"].as_str().unwrap().to_owned(), method))
 }
 
-/// The codes that each method may answer with.
+/// The error codes that the document lists for each method.
 static FORETOLD: LazyLock<BTreeMap<String, BTreeSet<i64>>> = LazyLock::new(|| {
     let code = |error: &Value| {
         let pointer = error["$ref"]
@@ -36,7 +37,7 @@ static FORETOLD: LazyLock<BTreeMap<String, BTreeSet<i64>>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What each method answers, as a schema.
+/// The schema of each method's result.
 static ANSWERS: LazyLock<BTreeMap<String, &'static Value>> = LazyLock::new(|| {
     methods()
         .map(|(name, method)| (name, &method["result"]["schema"]))
@@ -48,20 +49,20 @@ fn check(what: &str, schema: &Value, value: &Value) {
     let wrong = misfits(&DOCUMENT, schema, value);
     assert!(
         wrong.is_empty(),
-        "{what} is not as its document says: {wrong:?}: {value}"
+        "{what} does not match the document: {wrong:?}: {value}"
     );
 }
 
-/// Fails when a method's answer is not of the schema that the document has of it.
+/// Panics if a method's answer does not match its schema in the document.
 #[track_caller]
 pub(crate) fn check_answer(method: &str, result: &Value) {
     let schema = ANSWERS
         .get(method)
-        .unwrap_or_else(|| panic!("there is no method {method}"));
+        .unwrap_or_else(|| panic!("unknown method {method}"));
     check(method, schema, result);
 }
 
-/// Fails when a notification is not of the schema that the document has of events.
+/// Panics if a notification does not match the document's schema of events.
 #[track_caller]
 pub(crate) fn check_notification(message: &Value) {
     assert_eq!(message["method"], "conversation/event", "{message}");
@@ -69,10 +70,10 @@ pub(crate) fn check_notification(message: &Value) {
     check("an event", &envelope, &message["params"]["result"]);
 }
 
-/// Those of JSON-RPC itself may come from any method.
+/// The codes that the methods define. The codes of JSON-RPC itself may come from any method.
 const OWN: std::ops::RangeInclusive<i64> = 1_001..=1_999;
 
-/// Fails when a method answered with a code that the document does not foretell of it.
+/// Panics if a method answered with an error code that the document does not list for it.
 pub(crate) fn check_foretold(method: &str, code: i64) {
     let is_foretold = || FORETOLD.get(method).is_some_and(|codes| codes.contains(&code));
     assert!(

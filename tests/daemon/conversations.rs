@@ -1,4 +1,4 @@
-//! Making, listing, reading and changing conversations.
+//! Making, listing, reading and updating conversations.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
@@ -39,7 +39,7 @@ async fn a_new_conversation_is_what_was_asked_for_and_opens_nothing() {
     );
     assert_eq!((made.head, made.parent, made.limit), (None, None, None));
     assert_eq!(serde_json::to_value(&made.settings).unwrap(), settings);
-    assert_eq!(home.agents().len(), 0, "the agent is started when it is needed");
+    assert_eq!(home.agents().len(), 0, "the agent was started too early");
 }
 
 #[tokio::test]
@@ -54,11 +54,11 @@ async fn a_new_conversation_may_be_opened_at_once() {
     assert_eq!(
         made.settings.model.as_deref(),
         Some("loop-1"),
-        "what the agent reports"
+        "the agent's own model"
     );
     assert_eq!(made.settings.mode.as_deref(), Some("default"));
     let chain = app.chain(made.id).await;
-    assert!(!chain[0].written, "nothing was written yet");
+    assert!(!chain[0].written, "link counts as written");
 }
 
 #[tokio::test]
@@ -80,8 +80,7 @@ async fn a_conversation_shows_the_usage_that_its_agent_last_reported() {
     assert_eq!(app.get(id).await.usage, Some(usage));
 }
 
-/// F3, F42: the id of the session is in the chain before the first prompt goes out, and stays there whatever
-/// comes.
+/// F3, F42: the session's id is in the chain before the first prompt is sent, and stays there even if the turn fails.
 #[tokio::test]
 async fn the_upstream_id_is_kept_although_the_first_turn_fails() {
     let home = Home::new();
@@ -160,7 +159,7 @@ async fn the_list_is_filtered_by_everything_that_is_named() {
     for (filter, expected) in table {
         assert_eq!(list(&app, filter.clone()).await.0, expected, "{filter}");
     }
-    // A filter and pages: no page is short because others were left out.
+    // Pages with a filter are full, although the filter leaves out some conversations.
     let (first, next) = list(&app, json!({"agent": "loopback", "limit": 2})).await;
     assert_eq!(first, ["away", "Spaced"]);
     let (last, end) = list(&app, json!({"agent": "loopback", "limit": 2, "cursor": next})).await;
@@ -181,7 +180,7 @@ async fn a_deleted_conversation_is_not_listed() {
     assert_eq!(status["conversations"], 1);
 }
 
-/// F5: what was said under an id that is not the head any more is found by it.
+/// F5: a conversation is also found by an upstream id that is no longer its head.
 #[tokio::test]
 async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
     let home = Home::new();
@@ -207,7 +206,7 @@ async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
     }
 }
 
-/// Settings reach an open session at once, and one that the agent refuses changes nothing.
+/// New settings reach the open session at once. If the agent refuses one, nothing changes.
 #[tokio::test]
 async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
     let home = Home::new();
@@ -301,7 +300,7 @@ async fn the_status_tells_what_runs() {
     assert!(status["store"]["journalBytes"].as_u64().unwrap() > 0);
 }
 
-/// The same folder is found under one name, however it was written.
+/// The folder is stored in its normal form, however it was written.
 #[tokio::test]
 async fn a_folder_is_kept_without_detours() {
     let home = Home::new();
@@ -319,7 +318,7 @@ async fn a_folder_is_kept_without_detours() {
         let branch = app.call("conversation/fork", fork).await.unwrap();
         assert_eq!(branch["conversation"]["cwd"], json!(project), "{given}");
     }
-    // And it is asked for in any of these ways, also once it is gone.
+    // The filter of a list accepts the same spellings, even after the folder was deleted.
     for given in [
         format!("{project}/"),
         format!("{project}/../project"),

@@ -1,5 +1,4 @@
-//! An exact copy under a new id has the files beside the transcript: nothing is lost when the old id is
-//! deleted.
+//! A copy under a new id includes the files beside the transcript, so nothing is lost when the old session is deleted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 
-/// Says in the record of the one tool's result that all of it is in this file, and, if it came of a subagent, which one.
+/// Rewrites the record of the only tool result so that it names this file for the full output and, if given, the
+/// subagent it came from.
 pub(crate) fn name_in_result(transcript: &Path, result: &Path, agent: Option<&str>) {
     let text = fs::read_to_string(transcript).unwrap();
     let mut changed = 0;
@@ -55,7 +55,7 @@ async fn a_copy_under_a_new_id_outlives_the_files_of_the_old_one() {
     let transcript = home.transcript(old.as_str()).unwrap();
     let beside = transcript.with_extension("");
     let result = put(beside.join("tool-results/long.txt"), "a long result");
-    // What a subagent said names more, and may say whose it is.
+    // The subagent's records name another file and the session's id.
     let of_agent = put(
         beside.join("tool-results/of-agent.txt"),
         "a long result of a subagent",
@@ -65,7 +65,7 @@ async fn a_copy_under_a_new_id_outlives_the_files_of_the_old_one() {
             "content": format!("<persisted-output>\nFull output saved to: {}\n\nPreview:\nb", of_agent.display())}]}});
     put(beside.join("subagents/agent-x1.jsonl"), &format!("{said}\n"));
     put(beside.join("subagents/agent-x1.meta.json"), "{}");
-    // Nothing names it, as where the agent was killed over the call.
+    // No record names this file, as if the agent had been killed during the call.
     put(beside.join("subagents/agent-x2.jsonl"), "{}\n");
     name_in_result(&transcript, &result, Some("x1"));
 

@@ -1,6 +1,6 @@
-//! A daemon on a copy of the data folder of one that runs: a backup that is tried in another home, or one that an update is tried
-//! with. The copy has the name by which a daemon recognizes its processes, and the records of them. Those of the other daemon
-//! are left alone.
+//! A daemon on a copy of another daemon's data folder, for example a backup that is tried in another home. The copy
+//! contains the marker by which a daemon recognizes its processes, and the records of them. The other daemon's
+//! processes are left alone.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 
-/// What is said of left-over processes, and how bad that is.
+/// Returns the severity and the data of each diagnostic about left-over processes.
 fn left_over(found: &Value) -> Vec<(&str, &Value)> {
     let found = found["diagnostics"].as_array().unwrap().iter();
     let left_over = found.filter(|one| one["kind"] == "leftOver");
@@ -39,7 +39,7 @@ async fn a_daemon_on_a_copy_of_the_data_folder_spares_the_agents_of_the_original
     assert_eq!(original.only_agent(), agent);
     let found = other.call("daemon/diagnose", json!({"agents": false})).await;
     assert_eq!(left_over(&found.unwrap()), [("ok", &Value::Null)]);
-    // It ends its own alone, also at its own end and after a kill.
+    // The second daemon ends only its own processes, also when it stops and after a kill.
     other.begun(&copy.project(), &["two"]).await;
     copied.kill();
     drop(other);

@@ -1,4 +1,4 @@
-//! The list of a session's kept copies: damage to it deletes no copy, and lists of the version before this one are read.
+//! The list of a session's kept copies: damage to it deletes no copy, and lists of the previous version are read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +13,13 @@ use crate::home::Home;
 use crate::keeping::{keep, lose};
 use crate::support::App;
 
-/// A conversation whose transcript was copied by a daemon that has ended, and the folder of the copy.
+/// Makes a conversation with a kept copy and stops the daemon. Returns the conversation and the folder of the copy.
 async fn kept(home: &Home) -> (ConversationId, PathBuf) {
     let (_daemon, app) = home.opened().await;
     super::set_aside::kept(home, &app).await
 }
 
-/// The copies themselves, without the list.
+/// Returns the names and contents of the copies, without the list.
 fn copies(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = files_below(folder).into_iter();
     let copies = files.filter(|path| {
@@ -33,7 +33,7 @@ fn copies(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     read.collect()
 }
 
-/// The list in the form of the version before this one.
+/// Converts the list to the previous version's format.
 fn in_the_old_form(text: &[u8]) -> Value {
     let line: Value = serde_json::from_slice(text).unwrap();
     let mut list = line.get("note").unwrap_or(&line).clone();
@@ -41,7 +41,7 @@ fn in_the_old_form(text: &[u8]) -> Value {
     list
 }
 
-/// Has the session kept once more, which sweeps its folder.
+/// Keeps the session once more, which also cleans up the copies' folder.
 async fn kept_again(app: &App, id: ConversationId) {
     app.send(id, "second").await;
     app.close(id).await;
@@ -55,7 +55,7 @@ async fn set_aside(app: &App) -> usize {
     found.filter(|one| one.kind == DiagnosticKind::SetAside).count()
 }
 
-/// The name of a copy in the list becomes that of none, and the text still parses.
+/// The flipped bit changes the name of a copy in the list; the list still parses.
 #[tokio::test]
 async fn a_flipped_bit_in_the_list_deletes_no_copy() {
     for is_old in [false, true] {
@@ -79,10 +79,10 @@ async fn a_flipped_bit_in_the_list_deletes_no_copy() {
             .map(|path| fs::read(path).unwrap())
             .collect();
         assert!(before.values().all(|copy| after.contains(copy)), "{is_old}");
-        // A list without a checksum loses only the entry of the copy that it does not describe, and gets a checksum.
-        assert_eq!(after.contains(&text), !is_old, "the list stays too");
+        // A list without a checksum loses only the entry that matches no copy, and is rewritten with a checksum.
+        assert_eq!(after.contains(&text), !is_old, "the list is set aside");
         assert_eq!(set_aside(&app).await, 1, "{is_old}");
-        // All of it was kept anew.
+        // `kept_again` copied the whole session, so it can be restored.
         lose(&home);
         assert_eq!(app.remembered(id).await, ["first", "second"], "{is_old}");
     }
@@ -108,11 +108,11 @@ async fn a_list_of_the_version_before_is_read_and_then_written_with_a_checksum()
     let new: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
     assert!(new["crc32"].is_u64(), "{new}");
     assert_eq!(new["note"]["upstreamId"], old["upstreamId"]);
-    // A version that reads the old form only takes it for a newer one, and leaves it alone.
+    // An older version, which reads only the old format, takes this list for a newer one and leaves it alone.
     assert!(new["version"].as_u64() > old["version"].as_u64(), "{new}");
 }
 
-/// A member that no version so far has written says something that this one would forget.
+/// No version has written this member so far. It has a meaning that would be lost if this version rewrote the list.
 #[tokio::test]
 async fn a_list_with_an_unknown_member_is_not_taken_for_less() {
     let home = Home::new();

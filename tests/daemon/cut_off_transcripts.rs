@@ -1,4 +1,5 @@
-//! Transcripts that were deleted or cut off while their agent went on writing: what they continue is only in the backup.
+//! Transcripts that were deleted or cut off while the agent kept writing to them: their earlier part exists only in the
+//! backup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,8 @@ use crate::support::App;
 
 const PROMPTS: [&str; 4] = ["one", "two", "three", "four"];
 
-/// A closed conversation of four turns whose file has only the last one, as an agent writes it after the file was deleted. The
-/// backup has the three before it.
+/// Makes a closed conversation of four turns. Its file has only the last turn, as if it had been deleted before; the
+/// backup has the first three.
 async fn cut_off(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     let id = app.begun(&home.project(), &PROMPTS[..3]).await;
     keep(app, json!({"conversationId": id})).await.unwrap();
@@ -28,7 +29,7 @@ async fn cut_off(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     (id, path)
 }
 
-/// Files beside a transcript that were set aside.
+/// Returns how many files beside the transcript were set aside.
 fn set_aside(transcript: &Path) -> usize {
     let entries = fs::read_dir(transcript.parent().unwrap()).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -85,7 +86,7 @@ async fn what_the_backup_has_is_read_branched_and_edited_before_a_resume() {
         detail.starts_with("3 turns are missing before it; the backup of "),
         "{found}"
     );
-    assert_eq!(fs::read(&path).unwrap(), rest, "nothing is written for a reader");
+    assert_eq!(fs::read(&path).unwrap(), rest, "reading changed the file");
 
     let fork = app.call(
         "conversation/fork",
@@ -118,7 +119,7 @@ async fn a_repair_drops_nothing_that_the_backup_has() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// The file is deleted once more, after the backup has both parts.
+/// The file is deleted again after the backup got both parts.
 #[tokio::test]
 async fn both_parts_come_back_from_backups() {
     let home = Home::keeping_nothing();

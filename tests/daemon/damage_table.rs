@@ -1,13 +1,11 @@
-//! Each damage against each method that reads transcripts, for both formats: what is answered, in a few
-//! words.
+//! Each kind of damage to a transcript, for both formats: what each method that reads transcripts answers.
 //!
-//! The rows are read like this: whether the list shows the session; what a check finds; how many checkpoints
-//! and texts there still are, and what is told to be missing; how many messages a place has that was told
-//! before; what becomes of one who wants to adopt a session that was damaged before anybody had it; what is
-//! exported of the one that is held; and whether the list shows the other. Nothing in a file says that whole
-//! turns are gone from its end: what the conversation knows of it tells that it is behind, of a rollout in
-//! exports only. Nor does anything but a check say that a file under the session's name is another session's:
-//! what stands in it is told.
+//! The columns of a row: whether the list shows the held session; what a check finds; the number of checkpoints and
+//! gaps; the number of texts and gaps; the number of messages of a checkpoint that was listed before the damage; the
+//! result of adopting a session that was damaged before; the number of messages and gaps in an export; whether the list
+//! shows that other session. A file does not show that whole turns are missing from its end: the gap `behind` comes
+//! from what the conversation knows. Only a check reports that a file belongs to a session with another id; other
+//! methods read its content.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -22,7 +20,7 @@ use crate::support::App;
 const ROLLOUT: &str = include_str!("../fixtures/transcripts/codex/0.166.0-limit-early-fork.jsonl");
 const ROLLOUT_ID: &str = "01a1fcbf-e8e6-7b20-bdec-a0ea0263efff";
 
-/// One session that a conversation holds, and one that nobody has had.
+/// A session that a conversation holds, and one that no conversation ever held.
 const HELD: &str = "11111111-2222-4333-8444-555555555555";
 const NOBODYS: &str = "22222222-2222-4333-8444-555555555555";
 
@@ -54,7 +52,7 @@ impl Format {
         })
     }
 
-    /// Two turns, the lines of each by itself.
+    /// Returns the text of two turns, one string per turn.
     fn turns(self, home: &Home, id: &str) -> [String; 2] {
         match self {
             Self::Claude => [0, 1].map(|turn| {
@@ -68,7 +66,7 @@ impl Format {
                 )
             }),
             Self::Codex => {
-                // By itself: what it continues is left out.
+                // Removes the references to the source, so that the rollout is complete without it.
                 let own = ROLLOUT.replace(ROLLOUT_ID, id).replace("history_base", "was_base").replace("forked_from_id", "was_from");
                 let second: String = own.lines().skip(1).map(|line| {
                     let line = line.replace("ordinal\":", "ordinal\":1");
@@ -83,8 +81,7 @@ impl Format {
         self.turns(home, id).concat()
     }
 
-    /// The file of somebody else's session, of which nothing is as it was here: neither what was said nor the
-    /// names.
+    /// Returns the file of another session that has none of this session's texts and ids.
     fn anothers(self, home: &Home) -> String {
         let whole = self.whole(home, "33333333-2222-4333-8444-555555555555");
         let other = match self {
@@ -124,7 +121,7 @@ fn gaps(answer: &Value) -> String {
     kinds.collect()
 }
 
-/// What all methods answer, in words.
+/// Returns the answers of all methods in short form.
 async fn told(app: &App, home: &Home, format: Format, conversation: &Value, place: &Value) -> [String; 8] {
     let agent = format.agent();
     let listed = call(app, "transcript/list", json!({"agent": agent}))
@@ -158,7 +155,7 @@ async fn told(app: &App, home: &Home, format: Format, conversation: &Value, plac
     assert_eq!(
         get.unwrap()["conversation"]["head"],
         HELD,
-        "the chain is what it was"
+        "the damage must not change the chain"
     );
     let adopted = json!({"upstreamId": NOBODYS, "agent": agent, "cwd": home.project()});
     let adopted = call(app, "conversation/adopt", adopted).await;
@@ -176,7 +173,7 @@ async fn told(app: &App, home: &Home, format: Format, conversation: &Value, plac
     ]
 }
 
-/// A line of 300 MB between the turns, which stands on no disk.
+/// Writes a line of 300 MB between the turns; it is a hole that takes no space on disk.
 fn write_long(path: &Path, turns: &[String; 2]) {
     let mut file = fs::File::create(path).unwrap();
     file.write_all(turns[0].as_bytes()).unwrap();
@@ -221,7 +218,7 @@ const DAMAGES: [(&str, Damage); 9] = [
     }),
     ("no folder", |format, home, _| {
         let folder = format.folder(home);
-        // It is the same for both sessions, and done once.
+        // Both sessions are in this folder, so it is replaced only once.
         if folder.is_dir() {
             fs::remove_dir_all(&folder).unwrap();
             fs::write(&folder, "in its place").unwrap();
@@ -231,7 +228,7 @@ const DAMAGES: [(&str, Damage); 9] = [
 
 async fn row(format: Format, damage: Damage) -> [String; 8] {
     let home = Home::bare();
-    // What is gone is to be gone, and not to be read from a copy.
+    // Without backups: missing data must not be read from a copy.
     home.configure(&format!(
         "default_agent = \"loopback\"\n[keep]\nenabled = false\n\
          [agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",

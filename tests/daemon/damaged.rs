@@ -1,4 +1,4 @@
-//! Transcripts that hold less than was said in them, and that the agent resumes all the same.
+//! Damaged transcripts that the agent resumes although messages are missing in them.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::home::Home;
 use crate::support::{App, refused, tried};
 use crate::watching::{append, turn};
 
-/// Breaks a transcript in its middle: the record of the first message with `text` is no JSON any more.
+/// Damages a transcript: the record of the first message with `text` is no longer valid JSON.
 pub(crate) fn tear(home: &Home, upstream_id: &str, text: &str) {
     rewrite(home, upstream_id, |lines| {
         let torn = lines.iter().position(|line| line.contains(text)).unwrap();
@@ -36,7 +36,7 @@ fn rewrite(home: &Home, upstream_id: &str, change: impl FnOnce(&mut Vec<String>)
     fs::write(&path, text).unwrap();
 }
 
-/// The uuid of the first reply in a transcript.
+/// Returns the uuid of the first reply in a transcript.
 pub(crate) fn first_reply(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap();
     let mut records = text
@@ -46,7 +46,7 @@ pub(crate) fn first_reply(path: &Path) -> Value {
     reply.unwrap()["uuid"].clone()
 }
 
-/// A conversation of three turns, `one` to `three`, that rests in a closed session; and the id of that.
+/// Makes a conversation of three turns, `one` to `three`, and closes its session. Returns its id and its upstream id.
 async fn three_turns(home: &Home, app: &App) -> (ConversationId, String) {
     let id = app.make(&home.project()).await;
     for text in ["one", "two", "three"] {
@@ -69,7 +69,7 @@ async fn a_whole_transcript_is_full() {
     );
 }
 
-/// A record in the middle is torn, and the agent goes on without it and without a word: we say so.
+/// A record in the middle is unreadable. The agent silently continues without it; the daemon reports partial fidelity.
 // Against D6.
 #[tokio::test]
 async fn a_torn_record_in_the_middle_is_partial() {
@@ -115,8 +115,8 @@ async fn a_torn_record_in_the_middle_is_partial() {
     );
 }
 
-/// Somebody goes back within the agent and on from there: what is behind is not wanted, and all that was said
-/// still stands in the file. Nothing of it is lost, neither for a resume nor for a branch.
+/// The user went back inside the agent and continued from there. The abandoned messages are still in the file, so
+/// nothing is lost for a resume or a branch.
 #[tokio::test]
 async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
     let home = Home::new();
@@ -136,7 +136,7 @@ async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
         (&json!("resume"), &json!("full"), &json!(0))
     );
     assert_eq!(app.remembered(id).await, ["one", "instead", "go on"]);
-    // While a turn runs a copy is cut.
+    // While a turn runs, a fork is made by copying.
     raw.hang(id).await;
     let branch = app.call("conversation/fork", fork(false)).await.unwrap();
     assert_eq!(branch["fidelity"], "full");
@@ -149,8 +149,8 @@ async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
     );
 }
 
-/// What a copy took along is told as what it is also when somebody went back behind the place at which it was
-/// made.
+/// Checkpoints of a copied history are reported as copies, even after the user went back to a point before the end of
+/// the copied part.
 #[tokio::test]
 async fn what_was_copied_stays_a_copy_when_its_end_is_gone_back_behind() {
     let home = Home::new();
@@ -171,7 +171,7 @@ async fn what_was_copied_stays_a_copy_when_its_end_is_gone_back_behind() {
     assert_eq!(told, [("instead", false), ("one", true)]);
 }
 
-/// What keeps more is taken instead: the session that this one was branched off, up to there.
+/// The ladder falls back to the session that this one was branched off, which has more of the history.
 #[tokio::test]
 async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
     let home = Home::new();
@@ -189,7 +189,7 @@ async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
-/// The agent goes on from the place that it noted last, and would leave all that stands behind the damage.
+/// The agent would resume from the message that it noted last and ignore everything after the damage.
 // Against D6.
 #[tokio::test]
 async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
@@ -212,10 +212,10 @@ async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
     assert_eq!(
         fs::read(&path).unwrap(),
         before,
-        "the agent's own file is as it was"
+        "the agent's own file must not change"
     );
 
-    // The lineage keeps what was tried, and why it was not enough.
+    // The lineage records the failed attempt and why its result was not enough.
     let link = app.chain(id).await.pop().unwrap();
     assert_eq!((link.reason, link.carried_turns), (LinkReason::Rebuilt, 3));
     let entry = app.lineage(id).await.pop().unwrap();
@@ -228,7 +228,7 @@ async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
     let why = entry.attempts[0].error.as_deref().unwrap();
     error_words::check_counted("the way that was not enough", "attempt", why, &[1, 3]);
 
-    // It is whole from now on, for another life too.
+    // From now on the session is complete, also after a restart.
     daemon.kill();
     let (_daemon, app) = home.opened().await;
     let resumed = app.send(id, "and on").await.resumed.unwrap();
@@ -241,7 +241,8 @@ async fn rebuilt_what_stands_behind_the_damage_is_kept_in_a_copy() {
     assert_eq!(history["gaps"], Value::Null, "{history}");
 }
 
-/// The disk was full when the repaired copy was to become the head: the chain has it all the same, and so it must stay.
+/// The disk was full when the repaired copy was to be recorded as the head. The chain in memory already has it, so the
+/// copy must not be deleted.
 #[tokio::test]
 async fn a_repaired_copy_that_could_not_be_written_down_is_there_later() {
     let home = Home::new();
@@ -251,7 +252,7 @@ async fn a_repaired_copy_that_could_not_be_written_down_is_there_later() {
     let noted = json!({"type": "last-prompt", "lastPrompt": "one", "leafUuid": first_reply(&path)});
     append(&path, &format!("{noted}\n"));
     tear(&home, &head, "echo: two");
-    // The plan of the copy and the copy have room, a line in the journal has not.
+    // The copy's intent and the copy fit on the disk, but another journal line does not.
     let journal = home.data().join("journal.jsonl");
     limit_files(&daemon, Some(fs::metadata(journal).unwrap().len()));
     let resume = json!({"conversationId": id});
@@ -268,7 +269,7 @@ async fn a_repaired_copy_that_could_not_be_written_down_is_there_later() {
     assert!(files_below(&home.data().join("copies")).is_empty());
 }
 
-/// The last turn did not reach the disk, or was cut off: fewer turns, and nothing else wrong.
+/// The last turn was cut off or never reached the disk: the transcript has fewer turns and no other damage.
 // Against D6.
 #[tokio::test]
 async fn a_lost_tail_is_partial() {
@@ -287,7 +288,8 @@ async fn a_lost_tail_is_partial() {
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
-/// The agent continues from a record without a message, which has no turn before it. A user cannot have gone back to it.
+/// The agent continues from a record without a message and without an earlier turn. The user cannot have gone back to
+/// such a record.
 #[tokio::test]
 async fn a_branch_without_any_turn_is_partial() {
     let home = Home::new();
@@ -308,7 +310,8 @@ async fn a_branch_without_any_turn_is_partial() {
     );
 }
 
-/// What somebody went back behind still stands in the file; what does not is a gap, or not written yet.
+/// Abandoned turns are still in the file and are no gap. Turns that are not in the file are a gap, unless they are not
+/// written yet.
 #[tokio::test]
 async fn a_history_tells_turns_that_are_gone_and_none_that_were_left() {
     let home = Home::new();
@@ -319,7 +322,7 @@ async fn a_history_tells_turns_that_are_gone_and_none_that_were_left() {
         app.call("conversation/history", page).await.unwrap()
     };
     assert_eq!(history().await.get("gaps"), None);
-    // As an agent does that goes back to the first turn and asks again from there.
+    // Rewrites the file as if the agent had gone back to the first turn and asked again from there.
     rewrite(&home, &head, |lines| {
         let read = |line: &String| serde_json::from_str::<Value>(line).unwrap();
         let second = lines.iter().position(|line| line.contains("\"two\"")).unwrap();
@@ -347,12 +350,12 @@ async fn a_history_tells_turns_that_are_gone_and_none_that_were_left() {
     );
     let detail = gap["detail"].as_str().unwrap();
     error_words::check_counted("conversation/history", "behind", detail, &[1, 3]);
-    // Told once, in an export too.
+    // The gap is reported once, in an export too.
     let whole = app.ask("conversation/export", id).await;
     assert_eq!(whole["gaps"], told["gaps"]);
 }
 
-/// What a branch or a copy carries counts like what was said on it.
+/// Turns that a branch or a copy carried over count like turns that were sent in it.
 #[tokio::test]
 async fn turns_that_were_carried_over_are_missed_too() {
     let home = Home::new();
@@ -391,7 +394,7 @@ async fn turns_that_were_carried_over_are_missed_too() {
     }
 }
 
-/// The last reply breaks off within its record, or did not reach the disk at all.
+/// The last reply is cut off within its record, or did not reach the disk at all.
 #[tokio::test]
 async fn a_reply_that_is_cut_off_is_a_turn_lost() {
     let home = Home::new();
@@ -416,7 +419,7 @@ async fn a_reply_that_is_cut_off_is_a_turn_lost() {
     }
 }
 
-/// A turn that broke off with its agent was never finished, so that nothing acknowledged is missing.
+/// A turn during which the agent died was never finished, so no acknowledged turn is missing.
 #[tokio::test]
 async fn a_turn_that_was_never_finished_is_no_loss() {
     let home = Home::new();
@@ -425,14 +428,14 @@ async fn a_turn_that_was_never_finished_is_no_loss() {
     let turn = app.send(id, "[[say half an answer]] [[crash]]").await;
     let path = home.transcript(turn.upstream_id.as_str()).unwrap();
     let text = fs::read(&path).unwrap();
-    // As if the agent had died within its last record.
+    // Cuts off the end, as if the agent had died while writing its last record.
     fs::write(&path, &text[..text.len() - 40]).unwrap();
     let resumed = app.send(id, "go on").await.resumed.unwrap();
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
 }
 
-/// An empty file, and one of garbage alone, of which no copy is kept: the agent has nothing to resume, and nothing starts anew
-/// silently.
+/// Without a kept copy, the agent has nothing to resume from an empty file or from garbage. The conversation must not
+/// silently start anew.
 #[tokio::test]
 async fn an_empty_transcript_is_not_resumed() {
     let home = Home::keeping_nothing();
@@ -446,7 +449,7 @@ async fn an_empty_transcript_is_not_resumed() {
     }
 }
 
-/// A branch of a damaged session has what the session still has, and no more.
+/// A branch of a damaged session has as much as the session still has.
 #[tokio::test]
 async fn a_branch_of_a_damaged_session_is_partial() {
     let home = Home::new();
@@ -461,7 +464,7 @@ async fn a_branch_of_a_damaged_session_is_partial() {
     );
 }
 
-/// A branch that would keep less than was asked for is not made, natively or by a copy.
+/// A fork with less fidelity than required is not made, neither by the agent nor by copying.
 #[tokio::test]
 async fn a_fork_that_would_keep_less_than_was_asked_for_makes_nothing() {
     let home = Home::new();
@@ -483,7 +486,7 @@ async fn a_fork_that_would_keep_less_than_was_asked_for_makes_nothing() {
     }
     let made = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(made["conversations"].as_array().unwrap().len(), 1);
-    assert_eq!(files(), before, "no half-made branch is left");
+    assert_eq!(files(), before, "a partial branch is left");
     assert_eq!(app.get(id).await.head.unwrap().as_str(), head);
     assert_eq!(app.get(id).await.state, ConversationState::Idle);
     let made = app

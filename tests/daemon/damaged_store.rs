@@ -1,4 +1,4 @@
-//! A store whose files were damaged while no daemon ran, and one that a newer version has written.
+//! Stores whose files were damaged while no daemon ran, and stores that a newer version wrote.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::home::Home;
 use crate::support::{App, Refusal};
 use crate::test_programs;
 
-/// All files of the store and what is in them, without what each start writes.
+/// Returns the path and content of each file below the folder, without the lock files that each start writes.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -42,10 +42,11 @@ async fn ids(app: &App) -> Vec<String> {
     listed.iter().map(id).collect()
 }
 
-/// A version that is newer than this one.
+/// The name of a version that is newer than this one.
 const WRITER: &str = "session-bridge 9.8.7";
 
-/// A home with some conversations whose daemon was stopped, in the order of the list.
+/// Returns a home with some conversations, whose daemon was stopped; the conversation that has turns; and all ids in
+/// the order of the list.
 async fn home_with_conversations() -> (Home, ConversationId, Vec<String>) {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
@@ -79,9 +80,9 @@ async fn a_journal_of_a_newer_version_ends_the_start_and_stays_as_it_is() {
         assert!(error.contains(WRITER), "{error}");
         let found = files(&home.data());
         assert!(found == as_it_is, "{:?}", found.keys());
-        assert_eq!(times(), before_starts, "nothing is written again");
+        assert_eq!(times(), before_starts, "files were rewritten");
     }
-    // The version that wrote it has everything.
+    // The version that wrote the store still finds all of its data.
     fs::write(&journal, &text).unwrap();
     let (_daemon, app) = home.opened().await;
     assert_eq!(ids(&app).await, before);
@@ -133,7 +134,7 @@ async fn a_damaged_journal_loses_no_conversation_and_is_reported() {
         assert_eq!(found.data["missingChanges"], 0, "{what}: {found:?}");
         drop(daemon);
 
-        // The journal alone has all of it again.
+        // The journal was rewritten: it alone contains everything again.
         fs::remove_dir_all(home.data().join("store")).unwrap();
         let (_daemon, app) = home.opened().await;
         assert_eq!(ids(&app).await, before, "{what}");
@@ -149,7 +150,7 @@ async fn diagnosed(app: &App) -> Vec<Diagnostic> {
     serde_json::from_value::<Diagnosis>(answer).unwrap().diagnostics
 }
 
-/// A journal that reads to its end may be an older copy of itself.
+/// A journal without errors may be an older copy of itself.
 #[tokio::test]
 async fn a_journal_from_a_backup_loses_nothing_that_came_later() {
     let (home, begun, _) = home_with_conversations().await;
@@ -164,7 +165,7 @@ async fn a_journal_from_a_backup_loses_nothing_that_came_later() {
     for is_believed in [true, false] {
         fs::write(&journal, &backup).unwrap();
         if !is_believed {
-            // As after a loss of power.
+            // This is the state after a loss of power.
             fs::write(home.data().join("store.trust"), "another boot").unwrap();
         }
         let daemon = home.start();
@@ -183,7 +184,7 @@ async fn a_journal_from_a_backup_loses_nothing_that_came_later() {
     }
 }
 
-/// A line that checks out is no damage: a newer version wrote it, which still has all of it when it runs again.
+/// A line with a valid checksum is not damaged: a newer version wrote it, and can still read it when it runs again.
 #[tokio::test]
 async fn a_change_of_a_newer_version_ends_the_start_and_stays() {
     let (home, begun, before) = home_with_conversations().await;
@@ -219,7 +220,7 @@ async fn a_change_of_a_newer_version_ends_the_start_and_stays() {
     assert_eq!(app.remembered(begun).await, ["one", "two"]);
 }
 
-/// What only a store could name is no rubbish while there is none.
+/// While the store is missing, the files that only it could name must not be deleted as garbage.
 #[tokio::test]
 async fn what_is_beside_a_store_that_is_missing_stays_and_is_reported() {
     for removed in [
@@ -251,8 +252,8 @@ async fn what_is_beside_a_store_that_is_missing_stays_and_is_reported() {
     }
 }
 
-/// A life that opens files in which nothing is wrong any more says nothing of what an earlier one lost, and still deletes no
-/// file that may belong to it.
+/// A start that finds intact files does not report an earlier loss again, and still deletes no file that may belong to
+/// what was lost.
 #[tokio::test]
 async fn what_was_lost_is_reported_once_and_its_files_stay() {
     use std::os::unix::ffi::OsStrExt;
@@ -289,7 +290,7 @@ async fn what_was_lost_is_reported_once_and_its_files_stay() {
     }
 }
 
-/// What is lost is reported: here nothing is left but a part of the journal.
+/// Only a part of the journal is left here, so the loss is reported.
 #[tokio::test]
 async fn what_neither_file_has_is_reported() {
     let (home, _, before) = home_with_conversations().await;
@@ -313,7 +314,7 @@ async fn what_neither_file_has_is_reported() {
     assert!(home.data().join("journal.damaged-1").exists());
 }
 
-/// Copies a store that no daemon uses to another folder, or back.
+/// Copies a store that no daemon uses to another folder, in either direction.
 fn copy_store(from: &Path, to: &Path) {
     let folder = to.join("store");
     if folder.exists() {
@@ -336,8 +337,8 @@ fn boot_id() -> String {
     id.trim().to_owned()
 }
 
-/// The database is older than the end of the journal, as after a kill: what is damaged there may have been acknowledged. Only a
-/// line without its line break is what a kill leaves.
+/// As after a kill, the database does not have the last changes of the journal. A damaged line at its end may have been
+/// acknowledged; only a line without its line break is what a kill leaves.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_damaged_end_that_the_database_does_not_cover_is_reported() {
@@ -380,7 +381,8 @@ async fn a_damaged_end_that_the_database_does_not_cover_is_reported() {
     }
 }
 
-/// A store was restored from a copy and used again, and then its journal was replaced by one from before that.
+/// The store was restored from a copy and used again, and then its journal was replaced by one that was written before
+/// the restore.
 #[tokio::test]
 async fn a_journal_and_a_database_that_went_different_ways_are_merged() {
     let (same, longer) = (
@@ -428,8 +430,8 @@ async fn a_journal_and_a_database_that_went_different_ways_are_merged() {
     }
 }
 
-/// A file of the store that is missing, damaged or unreadable takes a part of one conversation with it. All others stay
-/// as they are, and that one is named, continues without the part where it can, and can be deleted.
+/// A missing, damaged or unreadable file of the store affects one conversation. All others stay as they are. The
+/// affected one is reported; it continues without the lost part if possible, and can be deleted.
 #[tokio::test]
 async fn a_lost_part_of_one_conversation_is_reported_and_hides_no_other() {
     type Damage = fn(&Path);
@@ -510,15 +512,15 @@ async fn a_lost_part_of_one_conversation_is_reported_and_hides_no_other() {
     }
 }
 
-/// The only body in the store.
+/// Returns the path of the only body in the store.
 fn only_body(home: &Home) -> PathBuf {
     let bodies: Vec<_> = files(&home.data().join("bodies")).into_keys().collect();
     let [path] = &bodies[..] else { panic!("{bodies:?}") };
     path.clone()
 }
 
-/// The task that deletes a conversation does not know all of it. When the deletion fails, nothing else reaches that task, so
-/// that the record stays as it is.
+/// The task that deletes a conversation does not have its complete record. If the deletion fails, nothing else uses
+/// that task, so the record stays unchanged.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_deletion_that_fails_changes_nothing_of_what_cannot_be_read() {
@@ -530,7 +532,7 @@ async fn a_deletion_that_fails_changes_nothing_of_what_cannot_be_read() {
     app.send(id, "one").await;
     drop((app, daemon));
     let path = only_body(&home);
-    // It may be whole, so that the conversation does not continue without it.
+    // A file that cannot be read may be intact, so the conversation does not continue without it.
     let calls = Calls::of(&home, &[Call::Read]);
     calls.fail(Call::Read, &path, Errno::IO, usize::MAX);
     let daemon = calls.start();
@@ -563,7 +565,7 @@ async fn a_deletion_that_fails_changes_nothing_of_what_cannot_be_read() {
     assert_eq!(app.get(id).await.settings.system_prompt, Some(prompt));
 }
 
-/// Without its system prompt, what was scheduled would do something else.
+/// Without its system prompt, a scheduled continuation could behave differently.
 #[tokio::test]
 async fn a_conversation_that_lacks_a_part_does_not_continue_automatically() {
     let home = Home::new();

@@ -1,8 +1,7 @@
-//! Data folders as earlier versions wrote them. Today's version opens a copy of each and sees everything that
-//! was in it.
+//! Data folders that earlier versions wrote. The current version opens a copy of each one and finds all of its data.
 //!
-//! `tests/fixtures/data` holds the folders and says how they were recorded. They are never rewritten:
-//! `v1.sha256` has the hash of each file of `v1`.
+//! `tests/fixtures/data` holds the folders and describes how they were recorded. They are never rewritten: `v1.sha256`
+//! has the hash of each file of `v1`.
 
 mod backups;
 mod half_done;
@@ -62,7 +61,7 @@ fn assert_has(now: &Value, recorded: &Value, at: &str) {
     }
 }
 
-/// Every page of a list.
+/// Returns the items of all pages of a list.
 async fn all_pages(app: &App, method: &str, id: &Value, list: &str) -> Value {
     let (mut all, mut cursor) = (Vec::new(), Value::Null);
     loop {
@@ -79,8 +78,8 @@ async fn all_pages(app: &App, method: &str, id: &Value, list: &str) -> Value {
     }
 }
 
-/// What was found that is worse than good to know: its kind, and the path in the home that it is about. How full the disk is and
-/// which agents are installed is the machine's own matter.
+/// Returns each warning or error: its kind, and the path in the home that it is about. Diagnostics of disk space and
+/// installed agents depend on the machine and are left out.
 fn bad_of(home: &Home, found: &Value) -> Vec<(String, String)> {
     let found = found["diagnostics"].as_array().unwrap().iter();
     let is_bad = |one: &&Value| one["severity"] == "warning" || one["severity"] == "error";
@@ -96,13 +95,13 @@ fn bad_of(home: &Home, found: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What `daemon/diagnose` finds.
+/// Returns the warnings and errors of `daemon/diagnose`.
 async fn bad(home: &Home, app: &App) -> Vec<(String, String)> {
     let found = app.call("daemon/diagnose", json!({"agents": false})).await;
     bad_of(home, &found.unwrap())
 }
 
-/// What `sessionctl doctor` finds. It does not fail.
+/// Returns the warnings and errors of `sessionctl doctor`, and asserts that it succeeds.
 fn doctor(home: &Home) -> Vec<(String, String)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
     command.env_clear().env("SESSIOND_HOME", home.path());
@@ -114,13 +113,14 @@ fn doctor(home: &Home) -> Vec<(String, String)> {
     bad_of(home, &serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// What is found in a recorded folder. The database of the first version is of another start of the machine.
+/// Returns the warnings that are expected in a recorded folder. The database of the first version was written before a
+/// restart of the machine, so it is set aside.
 fn known_to_be_bad(version: &str) -> Vec<(String, String)> {
     let aside = || ("setAside".to_owned(), "data/store.broken-1".to_owned());
     (version == "v1").then(aside).into_iter().collect()
 }
 
-/// What the daemon of an earlier version wrote is evidence. A new format is recorded in a new folder.
+/// Recordings of earlier versions are never edited. A new format is recorded in a new folder.
 #[test]
 fn recorded_data_folders_are_unchanged() {
     let folders = fs::read_dir(recordings())
@@ -229,7 +229,7 @@ async fn recorded_conversations_continue_of(version: &str) {
 
     let moves = app.call("transcript/moves", json!({})).await.unwrap();
     let [tree] = &moves["moves"].as_array().unwrap()[..] else {
-        panic!("not one move: {moves}")
+        panic!("not exactly one move: {moves}")
     };
     let work = recorded.home.path().join("work");
     assert_eq!(tree["undoId"], recorded.expected["undoId"]);
@@ -238,7 +238,7 @@ async fn recorded_conversations_continue_of(version: &str) {
         (&json!(work.join("tree-old")), &json!(work.join("tree-new")))
     );
     assert_eq!((&tree["moved"], &tree["conversations"]), (&json!(1), &json!(1)));
-    // Moves are undone although the originals are gone.
+    // Moves can be undone even if the original files were deleted.
     assert!(!recorded.home.data().join("moves").exists());
     let home = recorded.home.path();
     let undo = json!({"undoId": recorded.expected["undoId"]});
@@ -260,7 +260,7 @@ async fn recorded_conversations_continue_of(version: &str) {
     app.call("conversation/undo", undo).await.unwrap();
     assert_eq!(app.remembered(edited).await[..3], ["Alpha", "Beta", "Gamma"]);
 
-    // What was added to records of the earlier version can be read.
+    // Records of the earlier version can be read after this version added to them.
     drop(app);
     daemon.signal(Signal::TERM);
     assert!(daemon.ended().await.success());
@@ -316,7 +316,7 @@ async fn what_was_pending_is_taken_up_again_of(version: &str) {
     assert_eq!(app.remembered(id).await[0], "Before the limit");
 }
 
-/// The time is one that has passed: what was recorded is far in the future.
+/// The test replaces the recorded time, which is far in the future, with one in the past.
 #[tokio::test]
 async fn a_recorded_continuation_runs_at_its_time() {
     for version in VERSIONS {
@@ -339,7 +339,7 @@ async fn a_recorded_continuation_runs_at_its_time() {
         app.once(id, is_over).await;
         let both = ["Do the first half", text];
         assert_eq!(prompts(&app, &recorded.home, id).await, both);
-        // It runs once.
+        // The continuation runs only once.
         drop((app, daemon));
         let (_daemon, app) = recorded.home.opened().await;
         assert!(is_over(&app.get(id).await));
@@ -347,7 +347,7 @@ async fn a_recorded_continuation_runs_at_its_time() {
     }
 }
 
-/// A daemon that stopped has left nothing to settle.
+/// A daemon that was stopped, not killed, left nothing unfinished.
 #[tokio::test]
 async fn a_folder_whose_daemon_stopped_is_whole() {
     let recorded = Recorded::closed("v2");

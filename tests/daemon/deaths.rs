@@ -1,11 +1,9 @@
-//! The agent dies by kill -9, in each state that a conversation can be in: whoever waits is told at once, or
-//! the work is done by the next process; the next prompt goes on with the whole history; and nothing is left
-//! running.
+//! Deaths of the agent by SIGKILL in each state of a conversation: waiting calls get an error at once, or the next
+//! process does the work. The next prompt continues with the whole history, and no process is left running.
 //!
-//! Where the agent is a shell with a child, each of the two is killed. What needs no gate to get there is
-//! tested beside what it is about: an open session at rest in `ladder`, text that is shown in `prompts`, an
-//! open question in `interrupts`, a prompt that was never read in `continuing`. Agents that die again and
-//! again are in `broken_agents`.
+//! If the agent is a shell with a child, the test kills each of the two. States that need no gate are tested elsewhere:
+//! an open idle session in `ladder`, partial replies in `prompts`, an open question in `interrupts`, an unread prompt
+//! in `continuing`. Agents that die repeatedly are in `broken_agents`.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::Via;
@@ -31,7 +29,7 @@ async fn at_rest_with_an_open_session() {
     scene.goes_on(dead).await;
 }
 
-/// Before it has said who it is: all who wait are told, with one try for all of them.
+/// The agent dies before it answers `initialize`: one attempt is made, and all waiting calls get its error.
 #[tokio::test]
 async fn at_its_start() {
     for victim in BOTH {
@@ -40,7 +38,7 @@ async fn at_its_start() {
         let mut scene = Scene::new(&daemon, &gate).await;
         let prompt = scene.prompt_held("initialize").await;
         let resume = scene.begin("conversation/resume", json!({})).await;
-        // Admitted behind them on the same connection.
+        // This call comes after the others on the same connection, so its answer shows that they were admitted.
         let queued = scene.begin("conversation/prompt", json!({"prompt": "y"})).await;
         assert_eq!(scene.answer(queued).await["error"]["data"]["kind"], "busy");
         let dead = scene.kill(victim);
@@ -59,7 +57,7 @@ async fn at_its_start() {
     }
 }
 
-/// Over its first session, of which there is nothing that could be lost.
+/// The agent dies while opening its first session, when nothing can be lost.
 #[tokio::test]
 async fn while_it_opens_a_new_session() {
     for victim in BOTH {
@@ -79,8 +77,8 @@ async fn while_it_opens_a_new_session() {
     }
 }
 
-/// With a prompt that the agent's process has taken and its child has not: nobody has it, so it goes out once
-/// more.
+/// The agent's process has taken the prompt, but its child has not. The prompt is in no transcript, so it is sent
+/// again.
 #[tokio::test]
 async fn with_a_prompt_that_is_in_no_transcript() {
     for victim in BOTH {
@@ -100,7 +98,7 @@ async fn with_a_prompt_that_is_in_no_transcript() {
     }
 }
 
-/// With a prompt that is in the transcript although nothing was said about it: it does not go out again.
+/// The prompt is in the transcript, although no reply was shown. It is not sent again.
 // Against F18.
 #[tokio::test]
 async fn with_a_prompt_in_the_transcript_and_nothing_shown() {
@@ -134,13 +132,13 @@ async fn with_some_text_shown() {
     scene.goes_on(dead).await;
 }
 
-/// In a tool that has begun: what it does may be done half, so nothing does it again.
+/// A tool has begun and may be half done, so it is not run again.
 // Against F18.
 #[tokio::test]
 async fn in_a_tool() {
     for victim in BOTH {
         let (home, gate) = Gate::home();
-        // Nobody reads what the tool writes, so that it does not come to its end.
+        // No process reads from the pipe, so the tool that writes to it never ends.
         let pipe = home.path().join("project/pipe");
         rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -176,7 +174,7 @@ async fn with_an_open_question() {
     let dead = scene.kill(Victim::Child);
     scene.ends_as_cut_short(prompt, text).await;
     let [question] = &scene.get().await.interrupts[..] else {
-        panic!("it is kept")
+        panic!("no question is left")
     };
     assert!(question.orphaned);
     let no =
@@ -186,7 +184,7 @@ async fn with_an_open_question() {
     scene.goes_on(dead).await;
 }
 
-/// Somebody has cancelled, and the agent has not heeded it yet: the turn is over at once, as it was wished.
+/// The user cancelled, and the agent has not reacted yet. The turn ends at once as cancelled.
 #[tokio::test]
 async fn with_a_cancel_on_its_way() {
     for victim in BOTH {
@@ -207,7 +205,7 @@ async fn with_a_cancel_on_its_way() {
     }
 }
 
-/// Over a session that it brings back: the next process does, and all who wait are told of that.
+/// The agent dies while bringing back a session. The next process does it, and all waiting calls get that result.
 // Against F31.
 #[tokio::test]
 async fn while_it_resumes_or_loads_a_session() {
@@ -238,7 +236,8 @@ async fn while_it_resumes_or_loads_a_session() {
     }
 }
 
-/// Over the settings of a session that it has brought back: they are no reason to give up, its death is.
+/// The agent dies while it applies settings to a resumed session. Unlike a refused setting, this makes the attempt
+/// fail, and a new process resumes the session.
 // Against F31.
 #[tokio::test]
 async fn while_it_is_configured_behind_a_resume() {
@@ -263,7 +262,7 @@ async fn while_it_is_configured_behind_a_resume() {
     }
 }
 
-/// Over a setting that somebody changes: it is as it was.
+/// The agent dies while a setting is changed: the setting keeps its old value.
 #[tokio::test]
 async fn while_it_is_configured() {
     for victim in BOTH {
@@ -287,7 +286,7 @@ async fn while_it_is_configured() {
     }
 }
 
-/// Over a branch: it is cut from the transcript instead, and both go on.
+/// The agent dies while forking: the branch is copied from the transcript instead, and both conversations continue.
 #[tokio::test]
 async fn while_it_forks() {
     for victim in BOTH {
@@ -316,7 +315,7 @@ async fn while_it_forks() {
     }
 }
 
-/// Over the end of a session: it is closed all the same.
+/// The agent dies while closing a session: the session counts as closed.
 #[tokio::test]
 async fn while_it_closes_a_session() {
     for victim in BOTH {

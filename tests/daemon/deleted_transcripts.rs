@@ -1,5 +1,5 @@
-//! Conversations whose transcripts their agent has deleted, read from what is kept of them: nothing is put
-//! back for that.
+//! Conversations whose transcripts were deleted by their agent: they are read from kept copies, and reading restores
+//! nothing.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::keeping::{keep, lose, once_kept};
 use crate::signs::Watched;
 use crate::support::{App, refused};
 
-/// What there is to read of a conversation, by the ways in which it is read.
+/// Reads the conversation in every way and returns each answer.
 async fn read(app: &App, home: &Home, id: ConversationId) -> Vec<(&'static str, Value)> {
     let by_id = json!({"conversationId": id});
     let place = app.checkpoints(id).await[0].id.clone();
@@ -37,7 +37,7 @@ async fn read(app: &App, home: &Home, id: ConversationId) -> Vec<(&'static str, 
     for (method, params) in calls {
         let answer = app.call(method, params).await;
         let mut answer = answer.unwrap_or_else(|error| panic!("{method}: {error:?}"));
-        // They tell when they were made.
+        // An export contains the time at which it was made, so only its other members are compared.
         if method == "conversation/export" {
             answer = json!({"messages": answer["messages"], "turns": answer["turns"], "kept": answer["kept"], "gaps": answer["gaps"]});
         }
@@ -53,7 +53,7 @@ async fn read(app: &App, home: &Home, id: ConversationId) -> Vec<(&'static str, 
     read
 }
 
-/// The same, with the sessions that were told from kept copies taken out: those of each answer.
+/// Removes the list of sessions that were read from kept copies from each answer. Returns those lists and the rest.
 fn without_kept(read: Vec<(&'static str, Value)>) -> (Vec<Value>, Vec<(&'static str, Value)>) {
     let mut kept = Vec::new();
     let rest = read.into_iter().map(|(method, mut answer)| {
@@ -65,7 +65,7 @@ fn without_kept(read: Vec<(&'static str, Value)>) -> (Vec<Value>, Vec<(&'static 
     (kept, rest)
 }
 
-/// All of it, from a link and from a compressed copy, and over a chain of sessions.
+/// The chain has two sessions, which are read from a hard link or a compressed copy.
 #[tokio::test]
 async fn d14_what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
     let home = Home::new();
@@ -95,17 +95,18 @@ async fn d14_what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
         }
         assert!(
             !projects.exists(),
-            "nothing is written where the agent has its own"
+            "reading must not restore the agent's transcripts"
         );
         fs::rename(&aside, &projects).unwrap();
     }
-    // What is there is read, and not what is kept.
+    // Once the transcripts exist again, they are read instead of the copies.
     let (none, told) = without_kept(read(&app, &home, id).await);
     assert!(none.iter().all(Value::is_null), "{none:?}");
     assert_eq!(told, before);
 }
 
-/// A bundle of it is as good as one that was made before, and the conversation goes on from it elsewhere.
+/// A bundle of a deleted transcript is as complete as one that was made before, and the conversation continues from it
+/// elsewhere.
 #[tokio::test]
 async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
     let (there, here) = (Home::new(), Home::new());
@@ -131,8 +132,8 @@ async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
     assert_eq!(fs::read_to_string(arrived).unwrap(), "a long result");
 }
 
-/// What a copy lacks of the turns that ran is told as for a file, also where a command stands in it, which
-/// may have been a turn.
+/// Turns that the copy lacks are reported as they are for a transcript, even if the copy contains a command that may
+/// count as a turn.
 #[tokio::test]
 async fn what_the_copy_lacks_is_told() {
     let home = Home::keeping_nothing();
@@ -159,7 +160,7 @@ async fn what_the_copy_lacks_is_told() {
         error_words::check_counted("conversation/history of a kept copy", "behind", detail, &[1, 2]);
         let exported = bundle(&app, id).await;
         assert_eq!(exported["missing"][0]["detail"], history["gaps"][0]["detail"]);
-        // Where nothing is kept the transcript is missing, as before.
+        // Without kept copies, the transcript is reported as missing.
         fs::remove_dir_all(home.data().join("kept")).unwrap();
         let history = app.call("conversation/history", by_id.clone()).await.unwrap();
         assert_eq!(history["gaps"][0]["kind"], "missing");
@@ -167,7 +168,7 @@ async fn what_the_copy_lacks_is_told() {
     }
 }
 
-/// A copy that was damaged is told as what it is, and not as if nothing had been kept.
+/// A damaged copy is reported as damaged, not as if no copy had been kept.
 #[tokio::test]
 async fn a_copy_that_cannot_be_read_is_told() {
     let home = Home::keeping_nothing();
@@ -190,7 +191,7 @@ async fn a_copy_that_cannot_be_read_is_told() {
     refused(checked, ErrorKind::TranscriptDamaged);
 }
 
-/// What was unpacked once is not what is told when the copy has grown since.
+/// If the copy has grown since it was unpacked, the history is read from the new copy.
 #[tokio::test]
 async fn what_is_read_is_the_copy_as_it_is() {
     let home = Home::new();
@@ -205,7 +206,7 @@ async fn what_is_read_is_the_copy_as_it_is() {
     }
 }
 
-/// A place that is in no history any more is found by its id alone, in the copy of its own session.
+/// A checkpoint that is no longer in any history is found by its id, in the copy of its own session.
 #[tokio::test]
 async fn a_place_that_was_left_is_found_in_its_copy() {
     let home = Home::new();
@@ -232,7 +233,7 @@ async fn a_place_that_was_left_is_found_in_its_copy() {
     assert_eq!(told, before);
 }
 
-/// The checkpoints are those that a fork and an edit take, which put it back.
+/// The checkpoints from a kept copy can be used for a fork or an edit, which restore the transcript.
 #[tokio::test]
 async fn places_in_what_is_gone_can_be_branched_at() {
     let home = Home::new();
@@ -250,7 +251,7 @@ async fn places_in_what_is_gone_can_be_branched_at() {
     assert_eq!(app.remembered(fork).await, ["one", "two"]);
 }
 
-/// A repair puts it back first, since its copy lies beside it.
+/// A repair restores the transcript first, because it writes a repaired copy beside it.
 #[tokio::test]
 async fn what_is_gone_is_repaired() {
     let home = Home::new();
@@ -280,11 +281,11 @@ async fn what_is_gone_is_repaired() {
         Some(&chain.last().unwrap().upstream_id),
         repaired.repaired.as_ref()
     );
-    assert!(path.exists(), "the copy lies beside its source");
+    assert!(path.exists(), "the source was not restored");
     assert_eq!(app.remembered(id).await, ["one", "two"]);
 }
 
-/// What lies beside a transcript is kept with it, and is not said to be missing.
+/// Files beside a transcript are kept with it, and a check does not report them as missing.
 #[tokio::test]
 async fn a_check_finds_what_is_kept_beside_it() {
     let home = Home::new();
@@ -325,7 +326,8 @@ async fn a_check_finds_what_is_kept_beside_it() {
     assert_eq!(check().await, before);
 }
 
-/// A fork of Codex begins in the files of others: what Codex has of them is read there, the rest from copies.
+/// The history of a Codex fork begins in the files of its sources. Existing files are read, and the deleted ones are
+/// read from copies.
 #[tokio::test]
 async fn a_rollout_that_is_gone_is_read_with_those_in_which_it_begins() {
     let home = codex_rollouts::home();
@@ -356,7 +358,7 @@ async fn a_rollout_that_is_gone_is_read_with_those_in_which_it_begins() {
     }
 }
 
-/// What is unpacked goes with what is kept, and none of it outlives its daemon.
+/// An unpacked copy is deleted together with its kept copy. The next start deletes those that a killed daemon left.
 #[tokio::test]
 async fn what_is_unpacked_does_not_stay() {
     let home = Home::new();

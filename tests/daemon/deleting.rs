@@ -1,4 +1,4 @@
-//! Which transcripts are still there when a conversation was deleted with its own.
+//! Deleting a conversation with its transcripts: what is deleted, and what remains and is reported.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,8 +12,8 @@ use super::queued_prompts::answer_to;
 use crate::home::Home;
 use crate::support::{App, refused};
 
-/// A home with an agent that is the loopback agent under another name, as one of this kind, and a
-/// conversation with it.
+/// Makes a home whose agent is the loopback agent, configured as this kind, and a conversation with that agent. Returns
+/// them and the session's id.
 async fn conversed(kind: &str) -> (Home, ConversationId, String) {
     let home = Home::keeping_nothing();
     home.configure(&config(kind, env!("CARGO_BIN_EXE_sessiond"), &home));
@@ -22,7 +22,7 @@ async fn conversed(kind: &str) -> (Home, ConversationId, String) {
     let made = app.call("conversation/new", new).await.unwrap();
     let id: ConversationId = made["conversation"]["id"].as_str().unwrap().parse().unwrap();
     let turn = app.send(id, "one").await;
-    // What is out of the chain is told too.
+    // After the reset, the session is no longer in the chain, but still belongs to the conversation.
     let reset = app.call("conversation/reset", json!({"conversationId": id}));
     reset.await.unwrap();
     drop(app);
@@ -43,13 +43,13 @@ async fn delete(app: &App, id: ConversationId) -> Value {
     let params = json!({"conversationId": id, "transcripts": "delete", "requestId": "gone"});
     let answer = app.call("conversation/delete", params.clone()).await.unwrap();
     let again = app.call("conversation/delete", params).await.unwrap();
-    assert_eq!(again, answer, "a repetition has the same answer");
+    assert_eq!(again, answer, "the repeated answer differs");
     let get = app.call("conversation/get", json!({"conversationId": id}));
     refused(get.await, ErrorKind::NotFound);
     answer
 }
 
-/// Of an agent whose transcripts nobody else can delete, and that cannot be asked.
+/// Only the agent can delete its transcripts, and it cannot be started: the answer reports what remains.
 #[tokio::test]
 async fn what_its_agent_cannot_be_asked_to_delete_is_told() {
     for is_configured in [true, false] {
@@ -71,17 +71,18 @@ async fn what_its_agent_cannot_be_asked_to_delete_is_told() {
     }
 }
 
-/// What is done to the folder of the transcripts while no daemon runs.
+/// What happened to the folder of the transcripts while no daemon ran.
 #[derive(Clone, Copy, PartialEq)]
 enum Folder {
     Usual,
-    /// The one that it is in cannot be looked into.
+    /// The folder that contains it cannot be read.
     Loop,
-    /// Nothing can be removed from it.
+    /// Files cannot be removed from it.
     ReadOnly,
 }
 
-/// The daemon can remove what it can read, and says where what it could not remove lies.
+/// The daemon deletes the transcripts that it can read without their agent, and reports the path of each one that it
+/// cannot delete.
 #[tokio::test]
 async fn a_transcript_that_can_be_read_goes_without_its_agent_or_is_told_with_its_place() {
     for state in [Folder::Usual, Folder::Loop, Folder::ReadOnly] {
@@ -121,7 +122,7 @@ async fn a_transcript_that_can_be_read_goes_without_its_agent_or_is_told_with_it
     }
 }
 
-/// A deleted conversation has no say in what becomes of a transcript that was adopted anew.
+/// The deleted conversation once had this session, which must not prevent the new conversation from deleting it.
 #[tokio::test]
 async fn a_transcript_that_a_deleted_conversation_had_goes_with_the_next_one() {
     let home = Home::keeping_nothing();
@@ -139,8 +140,8 @@ async fn a_transcript_that_a_deleted_conversation_had_goes_with_the_next_one() {
     assert_eq!(home.transcript(head.as_str()), None);
 }
 
-/// F11: what lies beside a transcript goes with it, whether or not its agent deletes it, and so do other
-/// copies of it; what a fork names stays and is told, which is no failure.
+/// F11: files beside a transcript and other copies of it are deleted with it, whether or not its agent deletes it.
+/// Files that a fork refers to stay and are reported, which is not a failure.
 #[tokio::test]
 async fn what_lies_beside_a_transcript_goes_with_it_unless_a_fork_names_it() {
     let reachable = env!("CARGO_BIN_EXE_sessiond");
@@ -169,7 +170,7 @@ async fn what_lies_beside_a_transcript_goes_with_it_unless_a_fork_names_it() {
         home.configure(&config("loopback", program, &home));
         let (_daemon, app) = home.opened().await;
         let answer = delete(&app, id).await;
-        assert!(home.transcript(&head).is_none(), "all copies are gone");
+        assert!(home.transcript(&head).is_none(), "a copy is left");
         assert_eq!(beside.exists(), has_fork);
         if has_fork {
             let left = answer["remaining"].as_array().unwrap();
@@ -190,7 +191,8 @@ async fn what_lies_beside_a_transcript_goes_with_it_unless_a_fork_names_it() {
     }
 }
 
-/// What is looked up for the answer keeps no later call of the same client from finding the conversation deleted.
+/// Looking up details for the answer must not let the next call of the same client reach the conversation before it is
+/// deleted.
 #[tokio::test]
 async fn a_call_that_is_sent_behind_a_deletion_finds_it_done() {
     let home = Home::new();

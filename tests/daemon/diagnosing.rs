@@ -1,4 +1,4 @@
-//! `daemon/diagnose`: what is found around the daemon, and that looking changes nothing.
+//! `daemon/diagnose`: what it reports, and that it changes nothing.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -15,20 +15,20 @@ async fn diagnose(app: &App, params: Value) -> Vec<Diagnostic> {
     serde_json::from_value::<Diagnosis>(answer).unwrap().diagnostics
 }
 
-/// What was found of this kind about this subject; its words are checked.
+/// Returns the diagnostic of this kind about this subject, and checks its messages.
 #[track_caller]
 fn found<'a>(all: &'a [Diagnostic], kind: DiagnosticKind, subject: &str) -> &'a Diagnostic {
     let fits = |one: &&Diagnostic| one.kind == kind && one.subject.as_deref() == Some(subject);
     let found = all.iter().find(fits);
     let found = found.unwrap_or_else(|| panic!("{kind:?} of {subject}: {all:#?}"));
-    // How full the disk is, and how long a vendor keeps transcripts, may be the machine's matter.
+    // The messages about disk space and a vendor's retention depend on the machine.
     if ![DiagnosticKind::Room, DiagnosticKind::Retention].contains(&kind) {
         check_words(found);
     }
     found
 }
 
-/// Checks the words of what was found, and those of the next step.
+/// Checks the diagnostic's message and its next step.
 #[track_caller]
 fn check_words(diagnostic: &Diagnostic) {
     let kind = serde_json::to_value(diagnostic.kind).unwrap();
@@ -39,13 +39,13 @@ fn check_words(diagnostic: &Diagnostic) {
     }
 }
 
-/// Waits until the agents that were started have ended; then none is listed as running.
+/// Waits until the started agents have ended, and asserts that the agent is no longer listed as running.
 async fn agents_end(home: &Home, app: &App) {
     home.agents().into_iter().for_each(wait_for_end);
     assert_eq!(agent(app, "loopback").await["running"], false);
 }
 
-/// How full the disk is the machine's own matter.
+/// Returns the warnings and errors, without those about disk space, which depends on the machine.
 fn bad(all: &[Diagnostic]) -> Vec<(DiagnosticKind, Severity)> {
     let is_bad = |one: &&Diagnostic| one.severity >= Severity::Warning && one.kind != DiagnosticKind::Room;
     all.iter()
@@ -60,7 +60,7 @@ async fn agent(app: &App, name: &str) -> Value {
     agents.into_iter().find(|agent| agent["name"] == name).unwrap()
 }
 
-/// Whatever a test leaves running must end with it.
+/// A process that is killed when the test ends.
 struct Stray(Child);
 
 impl Drop for Stray {
@@ -91,10 +91,10 @@ async fn a_daemon_that_lacks_nothing_but_a_coding_agent_says_so_and_starts_nothi
             .unwrap()
             .contains(&json!("fork"))
     );
-    // What was started for it ends at once, and not when it has been idle for minutes.
+    // A process that was started for the diagnosis ends at once, without waiting to become idle.
     agents_end(&home, &app).await;
 
-    // Where none is to be started, none is.
+    // With `agents: false`, no agent is started.
     let all = diagnose(&app, json!({"agents": false})).await;
     assert_eq!(
         found(&all, DiagnosticKind::Agent, "loopback").severity,
@@ -103,7 +103,7 @@ async fn a_daemon_that_lacks_nothing_but_a_coding_agent_says_so_and_starts_nothi
     assert_eq!(agent(&app, "loopback").await["running"], false);
 }
 
-/// Those who use an agent keep it, and one that runs tells of itself also where none is to be started.
+/// A diagnosis does not stop an agent in use, and queries a running agent even with `agents: false`.
 #[tokio::test]
 async fn an_agent_that_is_in_use_goes_on() {
     let home = Home::new();
@@ -124,8 +124,8 @@ async fn an_agent_that_is_in_use_goes_on() {
     );
 }
 
-/// An agent that was started to work with is kept for the next who comes, whoever looks at it meanwhile; one
-/// that was started for a look ends with the last look, unless somebody has come to work with it.
+/// An agent that was started for work keeps running after a diagnosis. One that was started for a diagnosis ends with
+/// the last diagnosis, unless a conversation has used it meanwhile.
 #[tokio::test]
 async fn a_look_ends_no_agent_that_somebody_has_worked_with() {
     let home = Home::new();
@@ -145,7 +145,7 @@ async fn a_look_ends_no_agent_that_somebody_has_worked_with() {
     assert_eq!(agent(&app, "loopback").await["running"], true);
 }
 
-/// Two looks at once share the process that they start, and it goes with the later one.
+/// Two simultaneous diagnoses share the process that they start, which ends with the later one.
 #[tokio::test]
 async fn two_looks_at_once_leave_nothing_running() {
     let home = Home::new();
@@ -195,12 +195,12 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
     let path = home.path().join("bin");
     let all = diagnose(&app, json!({"path": path})).await;
     let missing = found(&all, DiagnosticKind::Agent, "missing");
-    assert_eq!(missing.severity, Severity::Error, "it is the default one");
+    assert_eq!(missing.severity, Severity::Error, "the default agent");
     let broken = found(&all, DiagnosticKind::Agent, "broken");
     assert_eq!(broken.severity, Severity::Error);
 
-    // What only the caller's PATH has the daemon cannot start: a configured one, and one that it knows
-    // nothing of.
+    // A program that only the caller's PATH contains cannot be started by the daemon. One of these is configured; the
+    // other is an agent that the daemon knows but that is not configured.
     fs::create_dir(&path).unwrap();
     for program in ["an-agent-of-mine", "codex-acp"] {
         std::os::unix::fs::symlink("/bin/true", path.join(program)).unwrap();
@@ -211,7 +211,8 @@ async fn an_agent_that_does_not_start_or_is_not_there_is_told_with_what_to_do() 
     }
 }
 
-/// Each with the step that mends it: it is not as if it were not there.
+/// Each of these programs exists but cannot be run. The diagnostic has a next step that fixes it, and does not say that
+/// the program is missing.
 #[tokio::test]
 async fn a_program_that_is_there_and_cannot_be_run_is_told_as_such() {
     let home = Home::bare();
@@ -239,7 +240,7 @@ async fn a_program_that_is_there_and_cannot_be_run_is_told_as_such() {
     }
 }
 
-/// Where they lie, and not only the folder of all that the agent has.
+/// The diagnosis checks the folder that contains the transcripts, not only the agent's top folder.
 #[tokio::test]
 async fn transcripts_that_cannot_be_had_are_told_with_what_is_in_the_way() {
     let home = Home::bare();
@@ -280,7 +281,7 @@ async fn transcripts_that_cannot_be_had_are_told_with_what_is_in_the_way() {
     }
 }
 
-/// As Claude's and Codex' adapters tell it: once, some time after their start, unasked.
+/// The adapters of Claude and Codex send this status once, unasked, some time after their start.
 #[tokio::test]
 async fn who_is_signed_in_is_told_as_the_agent_says_it() {
     let home = Home::bare();
@@ -303,7 +304,7 @@ async fn who_is_signed_in_is_told_as_the_agent_says_it() {
         Severity::Ok
     );
 
-    // The list has it while the agent runs.
+    // `agent/list` has the status while the agent runs.
     let _begun = app.begun(&home.project(), &["mine"]).await;
     let listed = agent(&app, "loopback").await;
     assert_eq!(listed["authStatus"]["label"], "Token");
@@ -328,7 +329,7 @@ async fn what_the_vendor_deletes_is_held_against_what_is_kept() {
     );
     let retention = found(&all, DiagnosticKind::Retention, "claude");
     if retention.data["vendorSettings"] != json!(claude.join("settings.json")) {
-        // An organization's settings go before those of this test.
+        // An organization's settings take precedence over those of this test.
         eprintln!("skipped: this machine is managed: {}", retention.message);
         return;
     }
@@ -345,13 +346,13 @@ async fn what_the_vendor_deletes_is_held_against_what_is_kept() {
     assert_eq!(retention.severity, Severity::Ok);
 }
 
-/// By the mark in their environment, whoever their parents are.
+/// Left-over processes are recognized by the marker in their environment, whatever their parent is.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn processes_that_were_left_behind_are_named() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    // One that works is none of them.
+    // An agent in use is not left over.
     let _begun = app.begun(&home.project(), &["mine"]).await;
     let left_over = |all: &[Diagnostic]| {
         let one = all
@@ -384,8 +385,8 @@ async fn parts_of_the_store_that_were_set_aside_are_named() {
     );
 }
 
-/// What a disk does to the journal is told once, and mended from the database; a database that is lost then
-/// is built from it.
+/// Damage to the journal is reported once and repaired from the database. If the database is lost afterwards, it is
+/// rebuilt from the journal.
 #[tokio::test]
 async fn a_damaged_journal_is_told_and_mended() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! `rpc.discover`: the document that packages have, told by the daemon, of the methods that it serves.
+//! `rpc.discover`: the daemon returns the document that packages contain, which describes the methods that it serves.
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +14,12 @@ async fn the_daemon_tells_the_document_of_what_it_serves() {
     let told = app.call("rpc.discover", json!({})).await.unwrap();
     let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/openrpc.json");
     let packaged: Value = serde_json::from_str(&fs::read_to_string(packaged).unwrap()).unwrap();
-    assert!(told == packaged, "packaging/openrpc.json is another one");
-    // It is made once.
+    assert!(told == packaged, "packaging/openrpc.json differs");
+    // The document is built only once; later calls return the same one.
     assert_eq!(app.call("rpc.discover", json!({})).await.unwrap(), told);
 
-    // No method takes an empty array, so none of them does anything, and one that is not there is told by its
-    // code.
+    // No method accepts an empty array as its parameters, so these calls have no effect and fail with the code of
+    // invalid parameters. A missing method would fail with another code.
     let mut raw = daemon.raw().await;
     let names = told["methods"]
         .as_array()
@@ -30,7 +30,7 @@ async fn the_daemon_tells_the_document_of_what_it_serves() {
         let answer = raw.ask(name.as_str().unwrap(), json!([])).await;
         assert_eq!(answer["error"]["code"], -32602, "{name}: {answer}");
     }
-    // Nor does a parameter that is an object.
+    // A parameter that is an object does not accept an empty array either.
     let schemas = &told["components"]["schemas"];
     let mut objects = 0;
     for method in told["methods"].as_array().unwrap() {

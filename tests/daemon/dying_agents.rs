@@ -1,5 +1,5 @@
-//! Agents that have died and whose children still run: the files of their sessions are left alone until the last child has
-//! ended, since any of them may still write.
+//! Agents that have died while their children still run: the files of their sessions are left alone until the last
+//! child has ended, since any child may still write.
 
 use bridge_protocol::ConversationId;
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::support::App;
 /// A child that ignores SIGTERM, so that it outlives its agent until the daemon kills it.
 const CHILD: &str = "tail -f /dev/null";
 
-/// A home whose agent starts such a child, if this condition holds.
+/// Returns a home whose agent starts such a child. The agent exits at once if the shell condition fails.
 fn home(condition: &str) -> Home {
     let home = Home::new();
     let program = env!("CARGO_BIN_EXE_sessiond");
@@ -32,7 +32,7 @@ fn children(home: &Home) -> Vec<u32> {
     children.map(|(pid, _)| pid).collect()
 }
 
-/// A conversation that has had a turn and whose agent has just died.
+/// Makes a conversation with one turn and kills its agent.
 async fn orphaned(home: &Home, app: &App) -> ConversationId {
     let id = app.begun(&home.project(), &["one"]).await;
     assert_eq!(children(home).len(), 1, "{:?}", home.processes());
@@ -53,7 +53,7 @@ async fn a_move_waits_until_the_children_of_a_dead_agent_have_ended() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// The agent starts only once, so that the daemon deletes the files itself.
+/// The agent can start only once, so the daemon has to delete the files itself.
 #[tokio::test]
 async fn transcripts_are_deleted_when_the_children_of_a_dead_agent_have_ended() {
     let home = home("mkdir started");

@@ -1,5 +1,5 @@
-//! Edits of earlier prompts: what stands before goes on with the new one, what is left stays, and an undo
-//! brings it back.
+//! Edits of earlier prompts: the history before the prompt continues with the new prompt, the replaced turns are kept,
+//! and an undo brings them back.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ async fn undo(app: &App, id: ConversationId) -> Result<UndoAnswer, BridgeError> 
     .map_err(told)
 }
 
-/// The checkpoint of a turn, or its prompt's message.
+/// Returns the checkpoint of each turn and the message id of its prompt.
 pub(super) async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
     let mut prompts = Vec::new();
     let mut seen = None;
@@ -117,14 +117,14 @@ async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
         assert_eq!((undone.link.reason, undone.dropped), (LinkReason::Undone, 2));
         assert_eq!(undone.conversation.head, Some(source.clone()));
         events.until("undone").await;
-        assert_eq!(std::fs::read(&transcript).unwrap(), before, "it was not touched");
+        assert_eq!(std::fs::read(&transcript).unwrap(), before, "the source changed");
     }
     assert_eq!(app.remembered(id).await, PROMPTS);
     refused(undo(&app, id).await, ErrorKind::Conflict);
 }
 
-/// A prompt with a picture, or of nothing else, takes the place of one with a tool's call, and gives way
-/// again.
+/// A prompt with a picture, or with only a picture, replaces a prompt whose turn had a tool call, and is itself
+/// replaced again.
 #[tokio::test]
 async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     let home = Home::new();
@@ -157,7 +157,8 @@ async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
             (parts[0].mime_type.as_deref(), parts[0].data.as_deref()),
             (Some("image/png"), Some("QQ=="))
         );
-        // The turn behind it, and then it itself, with the picture in its place and gone.
+        // Replaces first the turn after the picture, which keeps the picture, and then the picture's own turn, which
+        // removes it.
         app.send(id, "on").await;
         let behind = places(&app, id).await[2][1].clone();
         edit(&app, id, &behind, "on again").await.unwrap();
@@ -174,7 +175,7 @@ async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     }
 }
 
-/// What is left stays reachable, and the last is taken back first.
+/// Replaced turns stay reachable. Undo reverts the last edit first.
 #[tokio::test]
 async fn d2_an_undo_goes_back_edit_by_edit() {
     let home = Home::new();
@@ -186,7 +187,7 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
     edit(&app, id, &second, "second").await.unwrap();
     app.send(id, "on").await;
     assert_eq!(app.remembered(id).await, ["one", "second", "on"]);
-    // Also from what has been left.
+    // A fork can begin at a checkpoint that an edit has replaced.
     let fork = app.client.call(Fork {
         conversation_id: id.into(),
         at: Some(last),
@@ -238,7 +239,8 @@ async fn a_turn_that_came_to_no_end_is_replaced_too() {
     }
 }
 
-/// What an agent takes and refuses is accepted: the limit is the branch's, and taken back with it.
+/// A prompt that the agent refused because of a limit was accepted. The limit belongs to the branch, and an undo
+/// removes it too.
 #[tokio::test]
 async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
     let home = Home::new();
@@ -258,7 +260,8 @@ async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// What was unfinished before an edit, a fork in place or a reset is unfinished again after its undo, and can be continued.
+/// A turn that was unfinished before an edit, a fork in place or a reset is unfinished again after the undo, and can be
+/// continued.
 #[tokio::test]
 async fn an_undo_brings_back_the_turn_that_was_cut_short() {
     let home = Home::new();
@@ -313,7 +316,7 @@ async fn an_undo_brings_back_the_turn_that_was_cut_short() {
     }
 }
 
-/// The turn that was replaced is brought back in place of the one that was cut short.
+/// Undo reports the turn of the edit as removed, even if that turn was interrupted.
 #[tokio::test]
 async fn an_undo_counts_the_turn_that_was_cut_short() {
     let home = Home::new();
@@ -345,7 +348,7 @@ async fn a_continuation_that_was_cancelled_stays_so_after_an_undo() {
     assert_eq!(app.get(id).await.continuation, None);
 }
 
-/// A folder that is gone, an agent that is gone: the branch is not made, and the head is what it was.
+/// If the folder or the agent is missing, the edit fails and the head stays the same.
 #[tokio::test]
 async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
     let home = Home::new();
@@ -366,8 +369,7 @@ async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// Where a copy is refused as well, what stands before is told in words, unless somebody asks for more than
-/// that.
+/// If a copy is refused too, the history before the prompt is sent as text, unless the call requires a higher fidelity.
 #[tokio::test]
 async fn what_cannot_be_cut_is_retold_and_said_so() {
     let home = Home::new();
@@ -393,7 +395,8 @@ async fn what_cannot_be_cut_is_retold_and_said_so() {
         told.contains("two") && !told.contains("three") && told.ends_with("better"),
         "{told}"
     );
-    // The first prompt of a session that follows another one: the branch leaves that other one at its end.
+    // This is the first prompt of a session that follows another one, so the branch begins at the end of that other
+    // session.
     let first = places(&app, id).await[2][0].clone();
     let edited = edit(&app, id, &first, "better still").await.unwrap();
     assert_eq!(edited.fidelity, Fidelity::Text);
@@ -429,8 +432,8 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
     assert_eq!(answer["result"]["link"]["reason"], "edited");
 }
 
-/// Accepted, it stands, and is gone on with as any turn that was cut short; the same call again is told of
-/// it.
+/// Once accepted, an edit survives a kill of the daemon and continues like any interrupted turn. Repeating the call
+/// returns its result.
 #[tokio::test]
 async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     let home = Home::new();
@@ -459,7 +462,8 @@ async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// What was made for an edit whose daemon was killed before anybody was told of it is nobody's, and goes.
+/// A branch that was opened for an edit belongs to no conversation if the daemon was killed before it recorded the
+/// edit. It is deleted.
 #[tokio::test]
 async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left() {
     let (home, gate) = Gate::home();
@@ -473,7 +477,7 @@ async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left()
     let params = json!({"conversationId": id, "at": at, "prompt": "better"});
     raw.send("conversation/edit", params).await;
     gate.wait_until_held();
-    assert_eq!(transcripts().len(), before.len() + 1, "the branch was cut");
+    assert_eq!(transcripts().len(), before.len() + 1, "no branch was cut");
     daemon.kill();
     let daemon = home.start();
     assert_eq!(transcripts(), before);
@@ -481,14 +485,14 @@ async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left()
     let app = daemon.app().await;
     assert_eq!(app.remembered(id).await, PROMPTS);
     edit(&app, id, &at, "better").await.unwrap();
-    // What a conversation has by now stays.
+    // A branch that belongs to a conversation stays after a kill.
     daemon.kill();
     let (_daemon, app) = home.opened().await;
     assert_eq!(app.remembered(id).await, ["one", "better"]);
 }
 
-/// The branch is there by then, and no record names it: the daemon waits for the folder of long prompts, which it needs for
-/// the record.
+/// The branch exists, but is not recorded yet: the record needs a file in the folder of long prompts, which does not
+/// respond.
 #[tokio::test]
 async fn a_branch_that_was_not_recorded_when_the_daemon_was_killed_is_not_left() {
     let home = Home::new();
@@ -533,7 +537,7 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
     let lineage = app.lineage(id).await;
     let history = app.ask("conversation/history", id).await;
     let messages = history["messages"].as_array().unwrap();
-    // The tool's call and result and the answer belong to the turn, but are not its prompt.
+    // The tool call, its result and the reply belong to the turn, but are not its prompt.
     let is_own = |message: &&Value| message["role"] == "assistant" || message["content"][0]["type"] != "text";
     let others: Vec<&str> = messages
         .iter()
@@ -565,7 +569,7 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// A fork in place is taken back as an edit is, with its folder.
+/// Undo reverts a fork in place like an edit, including the change of folder.
 #[tokio::test]
 async fn a_branch_in_place_is_undone() {
     let home = Home::new();
@@ -588,8 +592,7 @@ async fn a_branch_in_place_is_undone() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// A move is taken back in its turn, with its files, and nobody is told that somebody else has written to
-/// them.
+/// Undo reverts a move in its order among other changes, with its files, and reports no foreign writer.
 #[tokio::test]
 async fn a_move_is_undone() {
     let home = Home::new();
@@ -615,19 +618,19 @@ async fn a_move_is_undone() {
         app.remembered(id).await,
         ["one", PROMPTS[1], "better", "elsewhere"]
     );
-    // Next comes the edit.
+    // The next undo reverts the edit.
     undo(&app, id).await.unwrap();
     assert_eq!(app.remembered(id).await, PROMPTS);
     loop {
         match events.next().await.event {
-            Event::ForeignWriter { .. } => panic!("nobody else has written"),
+            Event::ForeignWriter { .. } => panic!("a foreign writer was reported"),
             Event::Undone { link, .. } if link.cwd == home.project() && link.turns >= 3 => break,
             _ => {}
         }
     }
 }
 
-/// Where nothing is left of the session to go back to, the head stays, and it is said at once.
+/// If nothing is left of the session to return to, the undo is refused at once and the head stays the same.
 #[tokio::test]
 async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
     let home = Home::keeping_nothing();
@@ -647,7 +650,7 @@ async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// A kept copy is enough, and so is a branch's source where the branch was never prompted.
+/// Undo can return to a kept copy, and to a branch without prompts if its source still exists.
 #[tokio::test]
 async fn an_undo_goes_back_to_what_can_be_had_again() {
     let home = Home::new();
@@ -675,7 +678,7 @@ async fn an_undo_goes_back_to_what_can_be_had_again() {
     assert_eq!(app.remembered(id).await[..3], PROMPTS);
 }
 
-/// Has an agent "opaque", of whose transcripts nobody here knows the format.
+/// Configures an agent "opaque" whose transcript format the daemon does not know.
 pub(crate) fn configure_opaque(home: &Home) {
     let agent = format!(
         "[agents.opaque]\nkind = \"generic\"\ncommand = \"{}\"\nargs = [\"loopback-agent\", \"--data\", \"{}\"]\n",
@@ -685,7 +688,7 @@ pub(crate) fn configure_opaque(home: &Home) {
     home.configure(&agent);
 }
 
-/// Of transcripts that nobody here can read, none is missed.
+/// The daemon cannot read these transcripts, so it cannot report one as missing.
 #[tokio::test]
 async fn an_undo_to_what_only_its_agent_can_read_is_done() {
     let home = Home::new();
@@ -706,7 +709,7 @@ async fn an_undo_to_what_only_its_agent_can_read_is_done() {
     assert_eq!(app.get(id).await.head, head);
 }
 
-/// A session that follows one whose transcript is gone does not begin anew in silence.
+/// A session that follows one whose transcript is missing does not silently begin anew.
 #[tokio::test]
 async fn what_stood_before_and_is_gone_is_no_fresh_start() {
     let home = Home::keeping_nothing();
@@ -724,8 +727,8 @@ async fn what_stood_before_and_is_gone_is_no_fresh_start() {
     assert_eq!(app.get(id).await.head, head);
 }
 
-/// What the disk refuses now is no reason to retell a history that could be kept whole: the edit fails, and
-/// works later.
+/// A write error is no reason to send the history as text if a copy could keep it whole: the edit fails, and succeeds
+/// later.
 #[tokio::test]
 async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
     let home = Home::new();
@@ -733,7 +736,7 @@ async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
     let id = app.begun(&home.project(), &PROMPTS).await;
     let places = places(&app, id).await;
     let chain = app.chain(id).await;
-    // Where copies are noted before they are made.
+    // The intents of copies are written to this folder before a copy is made.
     let notes = home.data().join("copies");
     std::fs::write(&notes, "no folder").unwrap();
     refused(

@@ -1,4 +1,5 @@
-//! What a deleted conversation said and was set up with is in no file of the daemon's, if its transcripts were deleted too.
+//! Erasure: after a conversation was deleted with its transcripts, no file of the daemon contains its messages or
+//! settings.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use crate::carrying::files_below;
 use crate::home::Home;
 use crate::support::{App, Refusal, refused};
 
-/// What must not be found: a word of each title, prompt, answer and setting.
+/// One word of each title, prompt, answer and setting. None of them may be found after the deletion.
 const SECRETS: [&str; 8] = [
     "secrettitle",
     "secretlater",
@@ -25,7 +26,7 @@ const SECRETS: [&str; 8] = [
     "secretquestion",
 ];
 
-/// The files below the data folder and the log that contain one of the secrets.
+/// Returns each file below the data folder and the log's folder that contains one of the secrets, with that secret.
 fn files_with_secrets(home: &Home) -> Vec<(PathBuf, &'static str)> {
     files_with(home, &SECRETS)
 }
@@ -44,7 +45,7 @@ fn files_with<'a>(home: &Home, secrets: &[&'a str]) -> Vec<(PathBuf, &'a str)> {
     found
 }
 
-/// The call with which [`conversed`] begins.
+/// Returns the parameters of the call with which [`conversed`] begins.
 fn first_call(home: &Home) -> Value {
     json!({
         "cwd": home.project(),
@@ -60,7 +61,7 @@ fn first_call(home: &Home) -> Value {
     })
 }
 
-/// A conversation that has said and held everything that a record can hold.
+/// Makes a conversation whose record has a title, settings, a request id, and short and long prompts with the secrets.
 async fn conversed(home: &Home, app: &App) -> ConversationId {
     let made = app.call("conversation/new", first_call(home)).await.unwrap();
     let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
@@ -75,7 +76,7 @@ async fn conversed(home: &Home, app: &App) -> ConversationId {
     let mut update = named("update");
     update["title"] = json!("secretlater");
     app.call("conversation/update", update).await.unwrap();
-    // So long that it is a file of its own; of a turn that is cut short, which is remembered.
+    // This prompt is so long that it is stored in a file of its own. Its turn fails, so the record keeps the prompt.
     let long = format!("[[fail network]] {}", "secretlong ".repeat(2_000));
     app.call("conversation/prompt", prompt("long", &long))
         .await
@@ -93,7 +94,7 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     let forked = app.call("conversation/fork", fork.clone()).await.unwrap();
     let namesake = json!({"cwd": home.project(), "title": format!("after {id}"), "requestId": "namesake"});
     let named = app.call("conversation/new", namesake.clone()).await.unwrap();
-    // A question, and a prompt that waits behind it; the daemon is killed with both.
+    // The daemon is killed during a question, while another prompt is queued.
     let mut raw = daemon.raw().await;
     raw.run(id, "[[ask secretquestion?]]").await;
     raw.event("interruptRaised").await;
@@ -124,14 +125,14 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     }
     assert_eq!(files_with_secrets(&home), []);
 
-    // Calls that made it, or were about it, are not carried out again.
+    // Repeating the call that made the conversation, or a call about it, does not carry it out again.
     for (method, call) in [
         ("conversation/new", first_call(&home)),
         ("conversation/fork", fork),
     ] {
         refused(app.call(method, call).await, ErrorKind::NotFound);
     }
-    // One that only names it was made by another call.
+    // This call only mentions the conversation's id in a title, so its answer is still known.
     let again = app.call("conversation/new", namesake).await.unwrap();
     assert_eq!(again["conversation"]["id"], named["conversation"]["id"]);
     assert_eq!(app.remembered(other).await, ["stays"]);
@@ -143,7 +144,8 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
     assert_eq!(app.remembered(other).await[0], "stays");
 }
 
-/// Clients that come back get the events that they missed, but none of what was deleted. It is in no log either.
+/// A client that reconnects gets the events that it missed, but none with content of the deleted conversation. The log
+/// has none either.
 #[tokio::test]
 async fn no_event_of_a_conversation_that_was_deleted_with_its_transcripts_is_sent_again() {
     let home = Home::new();
@@ -189,7 +191,7 @@ async fn no_event_of_a_conversation_that_was_deleted_with_its_transcripts_is_sen
     assert!(SECRETS.iter().all(|secret| !logged.contains(secret)), "{logged}");
 }
 
-/// A backup that was unpacked to show the history.
+/// A backup was unpacked to show the history.
 #[tokio::test]
 async fn nothing_of_a_deleted_conversation_stays_unpacked() {
     let home = Home::new();
@@ -208,7 +210,7 @@ async fn nothing_of_a_deleted_conversation_stays_unpacked() {
     assert_eq!(files_with_secrets(&home), []);
 }
 
-/// After a crash of the machine, the database is replaced by one that is built from the journal.
+/// After a crash of the machine, the database is replaced by one that is rebuilt from the journal.
 #[tokio::test]
 async fn a_database_that_was_replaced_is_erased_too() {
     let home = Home::new();
@@ -229,7 +231,8 @@ async fn a_database_that_was_replaced_is_erased_too() {
     assert_eq!(set_aside(&app).await, Value::Null);
 }
 
-/// What `sessionctl` says of a conversation that it deletes with its transcripts, not all of which is erased.
+/// Deletes a conversation and its transcripts with `sessionctl`, and returns the message that not everything was
+/// erased.
 pub(crate) fn removed_in_part(home: &Home, id: ConversationId) -> String {
     let mut remove = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
     remove.env_clear().env("SESSIOND_HOME", home.path());
@@ -240,14 +243,14 @@ pub(crate) fn removed_in_part(home: &Home, id: ConversationId) -> String {
     words
 }
 
-/// The path that the status names as a replaced database.
+/// Returns the path of the replaced database that the status reports.
 async fn set_aside(app: &App) -> Value {
     let mut status = app.call("daemon/status", json!({})).await.unwrap();
     status["store"]["setAside"].take()
 }
 
-/// Damaged files may hold what no other file holds, so they stay. The caller learns which, and when they were deleted, the next
-/// start erases the rest.
+/// Damaged files stay, because they may hold data that no other file has. The caller learns which files may contain the
+/// conversation. Once the user has deleted them, the next start erases the rest.
 #[tokio::test]
 async fn damaged_files_that_may_hold_what_was_deleted_are_named() {
     let home = Home::new();
@@ -279,7 +282,7 @@ async fn damaged_files_that_may_hold_what_was_deleted_are_named() {
     let words = removed_in_part(&home, ids[1]);
     assert!(kept.iter().all(|path| words.contains(path)), "{words}");
     assert!(words.contains("delete them"), "{words}");
-    // Nothing of them is in the files that the daemon uses, except for bodies to which the damaged files may refer.
+    // The files that the daemon uses contain no secret, except for bodies to which the damaged files may refer.
     for (path, secret) in files_with_secrets(&home) {
         let is_kept = kept.iter().any(|kept| path.starts_with(kept));
         assert!(
@@ -293,14 +296,14 @@ async fn damaged_files_that_may_hold_what_was_deleted_are_named() {
     fs::remove_file(&kept[0]).unwrap();
     fs::remove_dir_all(&kept[1]).unwrap();
     let (_daemon, app) = home.opened().await;
-    // The store erases before it takes a change.
+    // The store finishes the erasure before it accepts a change.
     let other = app.begun(&home.project(), &["one"]).await;
     assert_eq!(files_with_secrets(&home), []);
     let delete = json!({"conversationId": other, "transcripts": "delete"});
     assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
 }
 
-/// The removal of its backups was cut short before, by a kill or by an error.
+/// An earlier deletion was interrupted while it removed the conversation's backups.
 #[tokio::test]
 async fn a_deletion_completes_what_an_earlier_one_began() {
     let home = Home::new();
@@ -321,7 +324,8 @@ async fn a_deletion_completes_what_an_earlier_one_began() {
     assert_eq!(files_with_secrets(&home), []);
 }
 
-/// The ids of requests are indexed in chunks that are named after the lowest entry. So many are needed for more than one chunk.
+/// Request ids are indexed in chunks that are named after their lowest entry. The test needs this many ids to fill more
+/// than one chunk.
 #[tokio::test]
 async fn no_id_of_a_request_stays_in_an_index() {
     let home = Home::new();

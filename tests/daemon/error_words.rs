@@ -1,12 +1,12 @@
-//! The words of errors: `tests/fixtures/error-words.txt` has a line for each refusal that a test checks, with the call or
-//! the test's file, the kind and the message, and `PATH`, `ID` and `0` for what differs between runs.
+//! The wording of errors: `tests/fixtures/error-words.txt` has one line for each refusal that a test checks: the call
+//! or the test's file, the kind and the message. `PATH`, `ID` and `0` stand for parts that differ between runs.
 
 use std::fs;
 use std::path::Path;
 
 pub(crate) use crate::words::{check, compare, plain};
 
-/// The same of words with counts, which the file does not have; fails if they are others.
+/// Checks a message with counts like [`check`], and also asserts the counts, which the file does not contain.
 #[track_caller]
 pub(crate) fn check_counted(call: &str, kind: &str, message: &str, counts: &[u64]) {
     check(call, kind, message);
@@ -15,8 +15,8 @@ pub(crate) fn check_counted(call: &str, kind: &str, message: &str, counts: &[u64
     assert_eq!(counted, counts, "{message}");
 }
 
-/// Fails if a daemon that does not start prints words that are not in the file of what commands print; gives
-/// the error's line.
+/// Compares what a daemon that fails to start printed with the file of printed messages, and returns the line with the
+/// error.
 #[track_caller]
 pub(crate) fn check_start<'a>(arguments: &str, code: Option<i32>, printed: &'a str) -> &'a str {
     assert_eq!(code, Some(1), "{arguments}: {printed}");
@@ -38,7 +38,8 @@ fn what_differs_between_runs_is_replaced() {
     assert_eq!(plain("until 18:30"), plain("until Thu 00:20"));
 }
 
-/// A person who reads an error has `sessionctl`, not the wire. Only what a program asked for wrongly is named in the wire's words.
+/// Users read errors in `sessionctl` and do not know the wire protocol. Only errors about a program's wrong call may
+/// name a method.
 #[test]
 fn what_people_read_names_no_method() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");

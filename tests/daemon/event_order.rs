@@ -10,13 +10,13 @@ use crate::home::Home;
 use crate::scripted;
 use crate::support::within;
 
-/// Asks for permission, and reports an update as soon as the answer arrives.
+/// Asks for permission, and sends an update as soon as the answer arrives.
 const ASKS: &str = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[{"optionId":"a","name":"A","kind":"allow_once"}]}}
 await 7
 {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Thanks."}}}}"#;
 
-/// The answer is on disk before the agent has it, so an agent cannot be faster than the disk. Several rounds, since a slow
-/// agent would hide the wrong order.
+/// The agent gets the answer only when it is on disk, so a fast agent cannot make the events arrive in the wrong order.
+/// The test runs several rounds, because a slow agent would hide an error.
 #[tokio::test]
 async fn the_answer_to_a_question_is_reported_before_the_updates_that_it_causes() {
     let home = Home::new();
@@ -56,7 +56,7 @@ async fn an_edit_is_reported_before_the_events_of_its_turn() {
     let id = app.begun(&home.project(), &["one", "two"]).await;
     let at = app.checkpoints(id).await[1].id.as_str().to_owned();
     let mut events = app.events(id).await;
-    // A question is an event of the turn too, and comes after an update that is reported at once.
+    // The question is an event of the turn, and it follows an update that is reported at once.
     let prompt = PromptContent::text("[[say first]][[ask may I?]][[say last]]");
     let edit = within(app.client.call(Edit {
         conversation_id: id.into(),
@@ -68,7 +68,7 @@ async fn an_edit_is_reported_before_the_events_of_its_turn() {
         let mut told = Vec::new();
         loop {
             let event = events.next().await.event;
-            // Updates of the session itself may come at any time.
+            // Updates that belong to no turn may come at any time.
             if !matches!(event, Event::Update { turn_id: None, .. }) {
                 told.push(event.kind().to_owned());
             }
@@ -102,7 +102,7 @@ async fn an_edit_is_reported_before_the_events_of_its_turn() {
     assert!(order.is_sorted(), "{told:?}");
 }
 
-/// A prompt that is sent before the answer to a change is about the history after it.
+/// A prompt that is sent before the answer to a fork or an undo arrives refers to the history after that change.
 #[tokio::test]
 async fn a_fork_in_place_and_an_undo_are_reported_before_the_turn_that_follows() {
     let home = Home::new();
@@ -133,7 +133,7 @@ async fn a_fork_in_place_and_an_undo_are_reported_before_the_turn_that_follows()
             at(event).is_some() && at(event) < at("promptAccepted"),
             "{method}: {kinds:?}"
         );
-        // Of the turn itself nothing comes before it.
+        // No update of the turn comes before the turn's acceptance.
         let of_turn =
             |envelope: &EventEnvelope| matches!(&envelope.event, Event::Update { turn_id: Some(_), .. });
         let first = told.iter().position(of_turn);

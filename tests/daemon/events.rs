@@ -1,4 +1,4 @@
-//! Subscriptions: the snapshot, going on behind a cursor, falling behind, and listening to everything.
+//! Subscriptions: snapshots, resuming after a cursor, subscribers that lag, and subscriptions to all conversations.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ fn gap(envelope: &EventEnvelope) -> Option<bool> {
     }
 }
 
-/// A client that attaches in the middle sees what one that was there from the start has seen.
+/// A client that subscribes during a turn gets the same content as one that was subscribed from the start.
 #[tokio::test]
 async fn the_snapshot_holds_the_running_turn() {
     let home = Home::new();
@@ -75,8 +75,7 @@ async fn the_snapshot_holds_the_running_turn() {
     );
 }
 
-/// What the agent said of its session is there for whoever attaches later: commands, modes, options, usage
-/// and plan.
+/// A client that subscribes later gets the agent's latest session data: commands, modes, options, usage and plan.
 #[tokio::test]
 async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -122,7 +121,7 @@ async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
     );
 }
 
-/// Going on behind a cursor brings exactly what was missed, wherever in the stream it stands.
+/// Resuming after a cursor returns exactly the missed events, from any position in the stream.
 #[tokio::test]
 async fn a_cursor_brings_exactly_what_came_behind_it() {
     let home = Home::new();
@@ -141,7 +140,7 @@ async fn a_cursor_brings_exactly_what_came_behind_it() {
             assert_eq!(&missed.next().await, expected, "behind {start}");
         }
     }
-    // Behind the last one there is nothing but what comes.
+    // After the last cursor, only new events follow.
     let mut live = app
         .events_of(Some(id), Some(all[all.len() - 1].cursor.clone()))
         .await;
@@ -166,7 +165,7 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
             .await;
         assert_eq!(gap(&envelope), Some(true), "{text}");
     }
-    // More than the daemon's ring holds came behind it.
+    // The daemon's ring cannot hold all events of this turn.
     app.send(id, "[[stream 12000 0]]").await;
     let envelope = app
         .events_of(Some(id), Some(first.cursor.clone()))
@@ -178,7 +177,7 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     daemon.kill();
     let (daemon, app) = home.opened().await;
     let mut holder = daemon.raw().await;
-    // All conversations are idle at first, and at last one is busy.
+    // First all conversations are idle, then one is busy.
     for is_busy in [false, true] {
         let running = match is_busy {
             true => Some(holder.hang(id).await.0),
@@ -203,8 +202,8 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     }
 }
 
-/// A subscriber that does not read is told so in its last event, and reads on behind it without a gap, as
-/// often as it takes; nobody else notices.
+/// A subscriber that does not read gets `lagged` as its last event and can resume after it without a gap, any number of
+/// times. Other clients are not affected.
 #[tokio::test]
 async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
     const CHUNKS: usize = 6_000;
@@ -214,14 +213,14 @@ async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
     let mut stalled = daemon.raw().await;
     stalled.subscribe(id).await;
     let turn = app.send(id, &format!("[[stream {CHUNKS} 0]]")).await;
-    // Now it reads again.
+    // From here on, the client reads again.
     let (mut last, mut chunks, mut lags) = (Value::Null, 0, 0);
     loop {
         let line = stalled.next().await["params"]["result"].clone();
         let event = &line["event"];
         match event["type"].as_str() {
             Some("lagged") => {
-                assert_eq!(event["cursor"], last, "the cursor of the last event that it got");
+                assert_eq!(event["cursor"], last, "not the cursor of the last event read");
                 lags += 1;
                 let again = json!({"conversationId": id, "after": last});
                 stalled.ask("conversation/subscribe", again).await;
@@ -244,7 +243,7 @@ async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
     assert!(status["result"].is_object(), "{status}");
 }
 
-/// One subscription to everything hears also the conversations that are made later.
+/// A subscription to all conversations includes those that are made later.
 #[tokio::test]
 async fn a_subscription_to_everything_hears_all_conversations() {
     let home = Home::new();
@@ -270,11 +269,11 @@ async fn a_subscription_to_everything_hears_all_conversations() {
     assert_eq!(
         snapshots,
         HashSet::from([limited, busy]),
-        "those that are not idle"
+        "only conversations that are not idle"
     );
 
     let later = app.make(&home.project()).await;
-    // What the others came to behind their turns' ends may be told before.
+    // Events that follow the end of the others' turns may come first.
     let envelope = loop {
         let envelope = everything.next().await;
         if envelope.conversation_id == later {
@@ -286,7 +285,7 @@ async fn a_subscription_to_everything_hears_all_conversations() {
     for (id, text) in [(later, "new one"), (idle, "old one")] {
         app.send(id, text).await;
         let turn = everything.turn().await;
-        // What the other one came to behind its turn's end may be among them.
+        // The events of this turn may be mixed with those that follow the end of another conversation's turn.
         let of_others = turn.iter().filter(|envelope| envelope.conversation_id != id);
         assert!(
             of_others
@@ -303,7 +302,7 @@ async fn a_subscription_to_everything_hears_all_conversations() {
             .collect();
         assert_eq!(words, format!("echo: {text}"));
     }
-    // Its cursors are the daemon's: one place for all conversations.
+    // A cursor of this subscription is a position in the daemon's stream of all conversations.
     let mut again = app.events_of(None, Some(from)).await;
     let missed: HashSet<ConversationId> = {
         let mut seen = HashSet::new();
@@ -317,7 +316,7 @@ async fn a_subscription_to_everything_hears_all_conversations() {
     holder.answer(held).await;
 }
 
-/// The first events wait for a client that reads slowly; what begins meanwhile is not missed.
+/// A client reads its snapshots slowly. It must not miss a turn that begins meanwhile.
 #[tokio::test]
 async fn a_turn_that_begins_while_the_snapshots_are_sent_is_shown() {
     const LIMITED: usize = 100;
@@ -326,7 +325,7 @@ async fn a_turn_that_begins_while_the_snapshots_are_sent_is_shown() {
     let begins = app.make(&home.project()).await;
     for _ in 0..LIMITED {
         let id = app.make(&home.project()).await;
-        // Together more than waits for a client.
+        // All snapshots together exceed the queue of a client.
         let title = json!({"conversationId": id, "title": "long ".repeat(800)});
         app.call("conversation/update", title).await.unwrap();
         app.send(id, "[[limit 3600]]").await;
@@ -367,7 +366,7 @@ async fn nothing_comes_after_unsubscribing() {
     assert_eq!(raw.next().await["id"], status);
 }
 
-/// Every way in which a conversation comes to be, is changed, or goes, is told to those who listen to all.
+/// A subscription to all conversations reports each way in which a conversation is made, changed or deleted.
 #[tokio::test]
 async fn whoever_listens_to_everything_hears_what_comes_changes_and_goes() {
     let home = Home::new();
@@ -376,7 +375,7 @@ async fn whoever_listens_to_everything_hears_what_comes_changes_and_goes() {
     let id = app.make(&home.project()).await;
     assert_eq!(gap(&everything.next().await), Some(false));
 
-    // A branch of one that was never prompted, and of one that was.
+    // Forks a conversation without prompts, and then one with a prompt.
     for prompted in [false, true] {
         if prompted {
             app.send(id, "first").await;
@@ -401,14 +400,14 @@ async fn whoever_listens_to_everything_hears_what_comes_changes_and_goes() {
         let answer = app.call("conversation/update", params).await.unwrap();
         let wanted: Conversation = serde_json::from_value(answer["conversation"].clone()).unwrap();
         for events in [&mut everything, &mut own] {
-            // Everything up to there may be told before: an agent reports its mode by itself.
+            // Other updates may come first: an agent may report its mode unasked.
             updated(events, |told| {
                 (&told.title, &told.settings) == (&wanted.title, &wanted.settings)
             })
             .await;
         }
     }
-    // A folder and a title that come with a branch in place.
+    // A fork in place can change the folder and the title.
     let elsewhere = home.folder_named("elsewhere");
     let fork = json!({"conversationId": id, "inPlace": true, "cwd": elsewhere, "title": "elsewhere"});
     app.call("conversation/fork", fork).await.unwrap();
@@ -416,7 +415,7 @@ async fn whoever_listens_to_everything_hears_what_comes_changes_and_goes() {
         (&told.cwd, told.title.as_str()) == (&elsewhere, "elsewhere")
     })
     .await;
-    // An agent that dies while nothing runs.
+    // The agent dies while no turn runs.
     app.send(id, "open it").await;
     own.until("turnEnded").await;
     home.agents().into_iter().for_each(kill_now);
@@ -426,7 +425,7 @@ async fn whoever_listens_to_everything_hears_what_comes_changes_and_goes() {
     everything.until("deleted").await;
 }
 
-/// The conversation once it is told as changed to this. Other changes may be told before.
+/// Waits for an `updated` event that meets the condition, and returns its conversation. Other changes may come first.
 async fn updated(events: &mut Events, is_it: impl Fn(&Conversation) -> bool) -> Conversation {
     events
         .find(|event| match event {
@@ -436,7 +435,7 @@ async fn updated(events: &mut Events, is_it: impl Fn(&Conversation) -> bool) -> 
         .await
 }
 
-/// Prompts that wait in line are part of what every client sees.
+/// All clients see the queued prompts.
 #[tokio::test]
 async fn what_waits_in_line_is_shown() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What exports leave out, and what they say of it.
+//! Exports with missing parts: what they leave out, and how they report it.
 
 use std::fs;
 
@@ -62,7 +62,7 @@ async fn keys_of_servers_are_in_no_export_that_does_not_ask_for_them() {
     assert_eq!(settings["mcpServers"], servers);
 }
 
-/// An export waits for no agent: what its file does not hold yet is told.
+/// An export does not wait for the agent. It reports turns that are not in the transcript yet.
 #[tokio::test]
 async fn turns_that_are_not_in_the_file_are_told() {
     let home = Home::new();
@@ -118,7 +118,8 @@ async fn titles_of_any_writing_make_names_that_fit() {
     refused(answer, ErrorKind::InvalidParams);
 }
 
-/// A file that is listed and then deleted, as beside a deletion of the conversation, is no failure of the disk.
+/// If a file is deleted after it was listed, for example by a deletion of the conversation, the export is `busy` and
+/// not a failure of the disk.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_file_that_vanishes_during_an_export_is_busy() {
@@ -137,7 +138,7 @@ async fn a_file_that_vanishes_during_an_export_is_busy() {
         let told = app.call("conversation/export", export.clone()).await;
         let has_failed = calls.succeed() > 0;
         match told {
-            // It was opened again.
+            // The failed open was repeated.
             Ok(_) if has_failed => {}
             Ok(_) => break,
             Err(error) => {

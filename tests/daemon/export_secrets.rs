@@ -1,4 +1,4 @@
-//! Keys of MCP servers leave the daemon only where that was asked for.
+//! Secret values of MCP servers are exported only if the call asks for them.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ async fn export(app: &App, params: Value) -> Value {
     app.call("conversation/export", params).await.unwrap()
 }
 
-/// All of a bundle, as it is in the archive.
+/// Returns the bundle's decompressed archive as text.
 fn unpacked(answer: &Value) -> String {
     let bytes = fs::read(answer["path"].as_str().unwrap()).unwrap();
     String::from_utf8_lossy(&zstd::decode_all(bytes.as_slice()).unwrap()).into_owned()

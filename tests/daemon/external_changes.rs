@@ -1,6 +1,5 @@
-//! Changes from outside, under a daemon that runs: a sign-in that expires, an agent's program that is
-//! replaced, transcripts that are taken away, a disk that fills up. Nothing is lost, what is wrong is said,
-//! and it goes on when it is mended.
+//! Changes by others while the daemon runs: a sign-in expires, an agent's program is replaced, transcripts are moved
+//! away, the disk fills up. Nothing is lost, the problem is reported, and work continues when it is fixed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +19,7 @@ use crate::continuing::{AT_ONCE, GO_ON, continued, go_on, prompts};
 use crate::home::{Daemon, Home, kill_now, wait_for_end};
 use crate::support::{App, Raw, refused};
 
-/// A home whose built-in agent has accounts, and the file with the token that is good.
+/// Returns a home whose loopback agent requires a sign-in, and the file with the valid token.
 fn with_accounts() -> (Home, PathBuf) {
     let home = Home::new();
     let token = home.path().join("token");
@@ -36,10 +35,10 @@ fn failed_of(turn: &TurnResult) -> Option<FailureKind> {
     turn.failure.as_ref().map(|failure| failure.kind)
 }
 
-/// A prompt whose turn waits for a person.
+/// A prompt whose turn waits for the user's answer.
 const ASKS: &str = "[[ask May I?]][[say I did]]";
 
-/// A turn that runs, and the question for which it waits.
+/// A running turn, and the question that it waits for.
 struct Asking {
     request: u64,
     interrupt: Value,
@@ -54,7 +53,7 @@ async fn asks(raw: &mut Raw, id: ConversationId) -> Asking {
     }
 }
 
-/// Lets the turn go on, and gives its end.
+/// Answers the question so that the turn continues, and returns the turn's result.
 async fn allow(app: &App, raw: &mut Raw, id: ConversationId, asking: Asking) -> Value {
     let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
     let answer = json!({"conversationId": id, "interruptId": asking.interrupt, "outcome": outcome});
@@ -62,7 +61,7 @@ async fn allow(app: &App, raw: &mut Raw, id: ConversationId, asking: Asking) -> 
     raw.answer(asking.request).await["result"].take()
 }
 
-/// The conversations in which a turn was cut short.
+/// Returns the conversations that are listed as interrupted.
 async fn cut_short(app: &App) -> Vec<ConversationId> {
     let page = app.call("conversation/list", json!({"cutShort": true})).await;
     let page = page.unwrap();
@@ -72,9 +71,8 @@ async fn cut_short(app: &App) -> Vec<ConversationId> {
         .collect()
 }
 
-/// F1: the process has read its token at its start, so that only another one knows of the renewed sign-in.
-/// The session, the daemon and the cut prompt are as they were, and nobody's conversation has to fail once
-/// more for that.
+/// F1: the process read its token when it started, so only a new process can use the renewed sign-in. The session, the
+/// chain and the interrupted prompt are kept, and other conversations in the old process do not fail because of it.
 #[tokio::test]
 async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_session() {
     let (home, token) = with_accounts();
@@ -94,7 +92,7 @@ async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_s
         (ConversationState::Idle, true, &head)
     );
     assert_eq!(cut_short(&app).await, [id]);
-    // A new process knows by itself that it cannot do anything; nothing of that prompt is kept.
+    // A new process without a sign-in refuses the prompt before it records it.
     refused(app.try_send(id, "in vain").await, ErrorKind::AuthRequired);
 
     fs::write(&token, "second").unwrap();
@@ -111,7 +109,7 @@ async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_s
     assert_eq!((shown.cut_short, &shown.head), (false, &head));
     assert_eq!(cut_short(&app).await, []);
 
-    // Its session was open in the old process.
+    // This conversation's session was open in the old process.
     let turn = app.send(other, "after").await;
     assert_eq!(turn.stop_reason, StopReason::EndTurn, "{turn:?}");
     let resumed = turn.resumed.unwrap();
@@ -121,7 +119,7 @@ async fn f1_an_authentication_that_expired_and_was_renewed_goes_on_in_the_same_s
     wait_for_end(old_agent);
 }
 
-/// A turn that runs when another conversation finds that nobody is signed in is left alone.
+/// A running turn is left alone if another conversation finds that the sign-in expired.
 #[tokio::test]
 async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
     let (home, token) = with_accounts();
@@ -144,7 +142,8 @@ async fn a_turn_that_runs_is_not_touched_by_an_authentication_that_expired() {
     assert_eq!(app.recall(other).await.len(), 2);
 }
 
-/// A process holds what was open in it until its end, which does not wait for a prompt in each conversation.
+/// A process keeps its sessions open until it ends, so idle conversations must leave it without waiting for their next
+/// prompt.
 // Against F1.
 #[tokio::test]
 async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() {
@@ -166,7 +165,7 @@ async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() 
     left.until("closed").await;
     assert!(!app.get(resting).await.live);
 
-    // Those in which something is under way leave when it has come to its end.
+    // Conversations with a running turn leave the process when that turn has ended.
     assert!(app.get(running).await.live && app.get(asking).await.live);
     app.ask("conversation/cancel", running).await;
     assert_eq!(raw.answer(hanging).await["result"]["stopReason"], "cancelled");
@@ -181,8 +180,8 @@ async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() 
     assert_eq!(app.remembered(resting).await, ["before"]);
 }
 
-/// An agent that looks at each prompt needs no other process; what it is asked for goes through the same
-/// door.
+/// This agent checks the sign-in for each prompt, so it needs no new process. The retry resumes the session in the
+/// usual way.
 #[tokio::test]
 async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
     let home = Home::new();
@@ -197,10 +196,11 @@ async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
     assert_eq!(app.remembered(id).await, ["before", "after"]);
     assert_eq!(app.chain(id).await.len(), 1);
-    assert_eq!(cut_short(&app).await, [], "whoever got an answer has taken over");
+    assert_eq!(cut_short(&app).await, [], "the later turn clears it");
 }
 
-/// What a person cancelled is done with; what was cut short before that is not.
+/// A cancelled turn is finished and not listed as interrupted. A turn that was interrupted before the cancelled one
+/// still is.
 #[tokio::test]
 async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
     let home = Home::new();
@@ -218,7 +218,7 @@ async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
     }
     assert_eq!(app.get(cut).await.state, ConversationState::Idle);
     assert_eq!(cut_short(&app).await, [cut]);
-    // It is durable, and found without its task.
+    // The state is stored, and the list finds it without loading the conversation.
     drop((app, daemon));
     let (_daemon, app) = home.opened().await;
     assert_eq!(cut_short(&app).await, [cut]);
@@ -234,7 +234,7 @@ async fn what_was_cut_short_is_told_until_a_turn_makes_up_for_it() {
     assert_eq!(cut_short(&app).await, []);
 }
 
-/// An agent's program in a file of its own, which tells each of its starts.
+/// An agent's program in its own file, which records each of its starts.
 struct Program {
     path: PathBuf,
     starts: PathBuf,
@@ -254,7 +254,7 @@ impl Program {
         program
     }
 
-    /// Installs a version as package managers do: beside the old file, and then in its place.
+    /// Installs a version as package managers do: writes a new file and renames it over the old one.
     fn install(&self, home: &Home, version: &str, filter: &str) {
         let new = self.path.with_extension("new");
         let text = format!(
@@ -274,7 +274,7 @@ impl Program {
     }
 }
 
-/// Ends the agent's processes from outside, as an upgrade does that takes files away under it.
+/// Kills the agent's processes, as happens if an upgrade removes files that they use.
 async fn end_agents(home: &Home, app: &App, id: ConversationId) {
     for pid in home.agents() {
         kill_now(pid);
@@ -284,7 +284,7 @@ async fn end_agents(home: &Home, app: &App, id: ConversationId) {
     }
 }
 
-/// The running process goes on as it is; the next one is the new version, with what that can do.
+/// The running process continues unchanged. The next process is the new version, with that version's capabilities.
 #[tokio::test]
 async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next_time() {
     let home = Home::new();
@@ -292,7 +292,7 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     program.install(&home, "1", "");
     let (_daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
-    // It has another version's name, and can load a session but no longer resume one.
+    // The new version reports another version number, and supports `session/load` but not `session/resume`.
     let filter =
         r#"| sed -u -e 's/"version":"[^"]*"/"version":"2.0.0"/' -e 's/"resume":{},//' -e 's/,"resume":{}//'"#;
     program.install(&home, "2", filter);
@@ -310,8 +310,8 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// What runs goes on without its file; after that the conversation waits for the program, with everything in
-/// it.
+/// A running process continues without its program file. Afterwards the conversation keeps its whole history until the
+/// program is installed again.
 #[tokio::test]
 async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on() {
     let home = Home::new();
@@ -341,14 +341,14 @@ async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on(
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// What a person said, by the history, and which of its parts are told to be missing, as `kind upstreamId`.
+/// Returns the user's texts in the history, and its gaps as `kind upstreamId`.
 async fn said(app: &App, id: ConversationId) -> (Vec<String>, Vec<String>) {
     let page = app
         .call("conversation/history", json!({"conversationId": id}))
         .await;
     let page = page.unwrap();
     let users = page["messages"].as_array().unwrap().iter();
-    // What a tool answered is a person's message too, by the agent's format.
+    // In the agent's format, tool results are messages of the user too.
     let users = users.filter(|message| message["role"] == "user" && message["content"][0]["type"] == "text");
     let text = |message: &Value| message["content"][0]["text"].as_str().unwrap().to_owned();
     let gaps = page["gaps"].as_array().cloned().unwrap_or_default();
@@ -362,7 +362,7 @@ async fn said(app: &App, id: ConversationId) -> (Vec<String>, Vec<String>) {
     (users.map(text).collect(), gaps.iter().map(gap).collect())
 }
 
-/// What can be taken away of a session's transcript: the file, its project's folder, all projects.
+/// Returns what the test moves away: the transcript, its project's folder, or all projects.
 fn places(home: &Home, transcript: &Path) -> [(&'static str, PathBuf); 3] {
     [
         ("the file", transcript.to_owned()),
@@ -371,8 +371,8 @@ fn places(home: &Home, transcript: &Path) -> [(&'static str, PathBuf); 3] {
     ]
 }
 
-/// The session is open, and what it was made of is moved out of its sight: that is said, nothing begins anew,
-/// and all is there again when it is put back.
+/// The session is open while its transcript is moved away. The daemon reports that and does not begin anew. When the
+/// transcript is moved back, everything is available again.
 #[tokio::test]
 async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_words_and_taken_up_again() {
     let home = Home::keeping_nothing();
@@ -401,7 +401,7 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
             "missing",
             gap["detail"].as_str().unwrap(),
         );
-        // The agent has nothing to go on from, and nobody pretends that it has.
+        // The agent has nothing to resume, so the prompt is refused and the chain stays.
         let told = app.try_send(id, "in vain").await;
         refused(told, ErrorKind::NotResumable);
         assert_eq!(app.chain(id).await, chain, "{what}");
@@ -424,7 +424,7 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
     }
 }
 
-/// A turn that runs is not disturbed, and what it wrote is in the file wherever that was moved.
+/// A running turn is not disturbed, and what it writes is in the file at its new place.
 #[tokio::test]
 async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
     let home = Home::keeping_nothing();
@@ -447,8 +447,8 @@ async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// It does not come back. That is said by each life of the daemon, and only who asks for it begins anew, told
-/// that nothing was kept.
+/// The transcript is lost for good. The daemon reports that again after a restart. Only a call that accepts fidelity
+/// `none` begins anew, and its answer reports the loss.
 #[tokio::test]
 async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is_told() {
     let home = Home::keeping_nothing();
@@ -474,15 +474,15 @@ async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is
         (Via::Fresh, Fidelity::None, 1)
     );
     assert_eq!(app.remembered(id).await, ["anew"]);
-    assert_eq!(app.chain(id).await.len(), 2, "the old one is still known");
+    assert_eq!(app.chain(id).await.len(), 2, "the old link must stay");
 }
 
-/// How long a file of the daemon's may get; its agents keep the room that they began with.
+/// Limits the size of files that the daemon can write. Its running agents keep their own limits.
 pub(crate) fn limit_files(daemon: &Daemon<'_>, length: Option<u64>) {
     limit_files_of(daemon.pid(), length);
 }
 
-/// The same of any process.
+/// Limits the size of files that a process can write.
 pub(crate) fn limit_files_of(pid: u32, length: Option<u64>) {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap());
     let limit = Rlimit {
@@ -492,8 +492,8 @@ pub(crate) fn limit_files_of(pid: u32, length: Option<u64>) {
     prlimit(pid, Resource::Fsize, limit).unwrap();
 }
 
-/// The disk is full when a turn ends that was accepted: who asked hears its end all the same, later prompts
-/// are refused in words that help, and with room again everything is as it was told.
+/// The disk is full when an accepted turn ends. The client still gets the turn's result, and later prompts are refused
+/// with a helpful error. When there is room again, the state is as reported.
 #[tokio::test]
 async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     let home = Home::new();
@@ -516,7 +516,7 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
 
     limit_files(&daemon, None);
     assert_eq!(app.remembered(id).await, turns);
-    // It is on disk now, also for the next life.
+    // The end of the turn is on disk now, and survives a restart.
     let before = app.get(id).await;
     daemon.kill();
     let (_daemon, app) = home.opened().await;
@@ -529,7 +529,8 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// The caller heard the end of a turn of which the disk took nothing. The transcript has it, so the next life says the same.
+/// The client got the turn's result, but its end could not be written. The transcript has the turn, so the next start
+/// reports the same end.
 #[tokio::test]
 async fn a_turn_whose_end_found_no_room_has_the_same_end_after_a_kill() {
     let home = Home::new();
@@ -559,8 +560,8 @@ async fn a_turn_whose_end_found_no_room_has_the_same_end_after_a_kill() {
     assert_eq!(app.get(id).await.interrupts, []);
 }
 
-/// There is no room for a single byte when the daemon starts: it says so, in words that help, leaves
-/// everything as it is, and starts when there is.
+/// The disk is full when the daemon starts. It fails with a helpful error and changes nothing; when there is room, it
+/// starts.
 #[tokio::test]
 async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     let home = Home::new();
@@ -588,7 +589,8 @@ async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// A limit of the process says nothing of the transcript: neither is damaged, and both calls succeed when files can be opened.
+/// A process limit is no damage of the transcript: the check fails with a retryable error, the list reports a gap, and
+/// both succeed once files can be opened.
 #[tokio::test]
 async fn what_cannot_be_opened_for_want_of_descriptors_is_not_called_damaged() {
     let home = Home::keeping_nothing();
@@ -596,7 +598,7 @@ async fn what_cannot_be_opened_for_want_of_descriptors_is_not_called_damaged() {
     let id = app.begun(&home.project(), &["one"]).await;
     drop((app, daemon));
     let (daemon, app) = home.opened().await;
-    // The connection is accepted.
+    // The answer shows that the daemon has accepted the connection, for which it needs a descriptor.
     app.get(id).await;
     let limit_open = |most: Option<u64>| {
         let limit = Rlimit {

@@ -1,5 +1,5 @@
-//! Deletions on a disk that fails: a refused one deletes nothing, one that has begun is finished, and what could not be erased is
-//! erased by the next start.
+//! Deletions on a failing disk: a refused deletion deletes nothing, a deletion that has begun is finished, and the next
+//! start erases what could not be erased.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::home::Home;
 use crate::signs::Watched;
 use crate::support::{App, within};
 
-/// A deletion that is refused has deleted neither the transcript nor its backup.
+/// A refused deletion deletes neither the transcript nor its backup.
 #[tokio::test]
 async fn a_deletion_that_cannot_be_saved_deletes_no_file() {
     let home = Home::new();
@@ -43,7 +43,7 @@ async fn a_deletion_that_cannot_be_saved_deletes_no_file() {
     assert_eq!(files("loopback/projects"), Vec::<PathBuf>::new());
 }
 
-/// A deletion whose end could not be saved is finished: by the next call, or by the next start.
+/// If the end of a deletion could not be saved, the next call or the next start finishes it.
 #[tokio::test]
 async fn a_deletion_that_has_begun_is_finished() {
     for is_killed in [false, true] {
@@ -87,7 +87,8 @@ async fn a_deletion_that_has_begun_is_finished() {
     }
 }
 
-/// A conversation with a transcript and its backup, and the call that deletes all of that.
+/// Makes a conversation with a transcript and a backup. Returns it with the parameters of the call that deletes all of
+/// it.
 async fn kept_and_its_deletion(home: &Home, app: &App) -> (ConversationId, Value) {
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
@@ -98,7 +99,7 @@ async fn kept_and_its_deletion(home: &Home, app: &App) -> (ConversationId, Value
     (id, delete)
 }
 
-/// The conversation is deleted, and the answer says that the files may still contain its messages.
+/// The conversation is deleted, and the answer says that files may still contain its messages.
 #[tokio::test]
 async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it() {
     for (call, errno) in [
@@ -138,7 +139,7 @@ async fn erases_at_the_next_start(call: Call, errno: Errno) {
     assert!(files_below(&home.data()).iter().any(has_words));
     drop((app, daemon));
     let (_daemon, app) = home.opened().await;
-    // The store does it before it takes a change.
+    // The store finishes the erasure before it accepts a change.
     let third = app.begun(&home.project(), &["one"]).await;
     let left: Vec<PathBuf> = files_below(&home.data()).into_iter().filter(has_words).collect();
     assert_eq!(left, [] as [PathBuf; 0]);
@@ -146,7 +147,7 @@ async fn erases_at_the_next_start(call: Call, errno: Errno) {
     assert_eq!(app.call("conversation/delete", delete).await.unwrap(), json!({}));
 }
 
-/// The erasure puts a copy in the place of the database. Whichever read of it fails, no other conversation is lost.
+/// The erasure replaces the database with a copy. Whichever read of the database fails, no other conversation is lost.
 #[tokio::test]
 async fn an_erasure_whose_database_cannot_be_read_loses_no_conversation() {
     let mut refused = 0;
@@ -185,8 +186,8 @@ async fn an_erasure_whose_database_cannot_be_read_loses_no_conversation() {
     assert!(refused > 0);
 }
 
-/// The erasure replaces the journal. Whichever sync or open fails once meanwhile, the daemon takes changes afterwards and keeps
-/// them.
+/// The erasure replaces the journal. Whichever sync or open fails once during this, the daemon accepts changes
+/// afterwards and keeps them.
 #[tokio::test]
 async fn an_erasure_that_fails_keeps_the_daemon_from_no_change() {
     for (call, errno) in [(Call::Sync, Errno::IO), (Call::Open, Errno::MFILE)] {

@@ -1,5 +1,5 @@
-//! A disk that fails: what cannot be read or made durable is refused as that, with the path, and can be tried again. Nothing that was
-//! acknowledged is lost, nothing that was refused comes back, and no transcript counts as damaged.
+//! A failing disk: if a file cannot be read or synced, the call is refused with the path and can be retried. No
+//! acknowledged change is lost, no refused change comes back, and no transcript counts as damaged.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,10 +24,10 @@ use crate::home::Home;
 use crate::support::{App, tried};
 use crate::watching::saved;
 
-/// As often as it is tried.
+/// The call fails each time it is tried.
 pub(super) const ALWAYS: usize = usize::MAX;
 
-/// The error of a call that may succeed later. It names the path.
+/// Asserts that the call failed with a retryable error that names the path.
 #[track_caller]
 pub(super) fn passing(what: &str, told: Result<Value, BridgeError>, path: &Path) {
     let error = told.expect_err(what);
@@ -42,8 +42,8 @@ pub(super) fn passing(what: &str, told: Result<Value, BridgeError>, path: &Path)
     );
 }
 
-/// After a sync that failed, the system may call the next one a success although nothing was written. What was refused must be
-/// neither there nor taken for saved, and each acknowledged change must be there after a kill.
+/// After a failed sync, the system may report success for the next one although nothing was written. A refused change
+/// must not be stored or count as saved, and each acknowledged change must survive a kill.
 #[tokio::test]
 async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
     let home = Home::new();
@@ -54,7 +54,8 @@ async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
     let (journal, bodies) = (home.data().join("journal.jsonl"), home.data().join("bodies"));
     let title = |title: String| json!({"conversationId": id, "title": title});
     let mut acknowledged = "one".to_owned();
-    // The line's own sync, the one after it was cut off again, and that of the next change before it writes.
+    // Up to three syncs fail: the one of the line, the one after the line was cut off again, and the one that precedes
+    // the next change.
     for times in [1, 2, 3] {
         for round in 0..times {
             calls.fail(Call::Sync, &journal, Errno::IO, times);
@@ -70,7 +71,7 @@ async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
             .await
             .unwrap();
     }
-    // A long prompt is a file of its own, which the line names.
+    // A long prompt is stored in its own file, which the journal line names.
     calls.fail(Call::Sync, &bodies, Errno::IO, 1);
     let long = json!({"conversationId": id, "prompt": "word ".repeat(2_000)});
     passing("prompt", app.call("conversation/prompt", long).await, &bodies);
@@ -98,7 +99,8 @@ async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
     drop((app, daemon));
 }
 
-/// A journal or a database that cannot be read now is not damaged: the start says so and leaves everything as it is.
+/// A journal or database that cannot be read at the moment is not damaged: the start fails with an error and changes
+/// nothing.
 #[tokio::test]
 async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     let home = Home::new();
@@ -134,8 +136,8 @@ async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// The database is made again from the journal, or has what the journal lost. If a read fails before sled opens it, nothing is
-/// lost: sled takes what it cannot read for empty.
+/// The database is rebuilt from the journal, or it has what the journal lost. sled takes a file that it cannot read for
+/// an empty one, so a failed read must end the start before sled opens the database.
 #[tokio::test]
 async fn a_start_whose_database_cannot_be_read_loses_no_conversation() {
     for (is_missing, passed) in [(false, 0), (true, 0), (true, 1), (true, 2)] {
@@ -176,7 +178,7 @@ fn damage_lines_of(home: &Home, id: ConversationId) {
     std::fs::write(&journal, lines.collect::<String>()).unwrap();
 }
 
-/// A process without a free descriptor says that the change was not made, and takes the next one.
+/// If the process has no free descriptor, the change is refused, and the next one is accepted.
 #[tokio::test]
 async fn a_change_for_which_no_file_can_be_opened_is_refused_and_can_be_tried_again() {
     let home = Home::new();
@@ -185,7 +187,7 @@ async fn a_change_for_which_no_file_can_be_opened_is_refused_and_can_be_tried_ag
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let bodies = home.data().join("bodies");
-    // A long prompt is a file of its own, which a line of the journal names.
+    // A long prompt is stored in its own file, which a journal line names.
     let long = json!({"conversationId": id, "prompt": "word ".repeat(2_000)});
     for errno in [Errno::MFILE, Errno::NFILE, Errno::NOSPC] {
         calls.fail(Call::Open, &bodies, errno, ALWAYS);
@@ -209,7 +211,7 @@ async fn a_change_for_which_no_file_can_be_opened_is_refused_and_can_be_tried_ag
     assert_eq!(app.remembered(id).await.len(), 2);
 }
 
-/// The names in the data folder.
+/// Returns the sorted paths in the data folder.
 fn names(data: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(data).unwrap();
     let mut names: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -217,15 +219,15 @@ fn names(data: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// A conversation with two turns, closed, and a daemon that has read nothing of it.
+/// A closed conversation with two turns, of which the daemon has read nothing yet.
 struct Scene<'a> {
     home: &'a Home,
     calls: &'a Calls<'a>,
     id: ConversationId,
     transcript: PathBuf,
-    /// The first turn.
+    /// The checkpoint of the first turn.
     first: CheckpointId,
-    /// The prompt of the second one.
+    /// The message id of the second turn's prompt.
     second: String,
 }
 
@@ -248,8 +250,8 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Calls that read the transcript, each with the member of its answer that says what is missing from it. Without one it is
-    /// refused.
+    /// Returns calls that read the transcript. Each has the member of its answer that reports what is missing, or none
+    /// if the call is refused.
     fn reading(&self) -> Vec<(&'static str, Value, Option<&'static str>)> {
         let id = self.id;
         vec![
@@ -290,7 +292,7 @@ impl<'a> Scene<'a> {
         self.home.path().join("unread.bundle")
     }
 
-    /// Calls that continue the conversation, or change its history.
+    /// Returns calls that continue the conversation or change its history.
     fn continuing(&self) -> Vec<(&'static str, Value, Option<&'static str>)> {
         let id = self.id;
         vec![
@@ -328,7 +330,7 @@ impl<'a> Scene<'a> {
         ]
     }
 
-    /// Each of these calls says that the files below this path cannot be read now.
+    /// Asserts that each of these calls reports that the files below this path cannot be read now.
     async fn check(&self, app: &App, all: Vec<(&str, Value, Option<&str>)>, path: &Path) {
         for (method, params, missing) in all {
             let what = format!("{method} {params}");
@@ -343,7 +345,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// With a disk that works again, everything is as it was.
+    /// Asserts that the conversation is unchanged after the disk works again.
     async fn check_afterwards(&self, app: &App) {
         assert!(self.calls.succeed() > 0);
         assert!(!self.bundle().exists());
@@ -357,7 +359,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Neither the daemon nor the agent can read the transcript. A new session would lose all of it.
+/// Neither the daemon nor the agent can read the transcript. A new session would lose the whole history.
 #[tokio::test]
 async fn a_transcript_that_cannot_be_read_now_is_neither_damaged_nor_replaced() {
     let faults = [
@@ -378,7 +380,7 @@ async fn a_transcript_that_cannot_be_read_now_is_neither_damaged_nor_replaced() 
     }
 }
 
-/// The agent can open the session, but whether all turns are in it is unknown.
+/// The agent could open the session, but the daemon cannot check whether all turns are in it.
 #[tokio::test]
 async fn a_session_is_not_continued_while_its_transcript_cannot_be_read_here() {
     let home = Home::keeping_nothing();
@@ -397,7 +399,7 @@ async fn a_session_is_not_continued_while_its_transcript_cannot_be_read_here() {
     scene.check_afterwards(&app).await;
 }
 
-/// A bad sector stays. The error says how the conversation can continue from its backup, and that is how it does.
+/// A bad sector is permanent. The error says how to continue from the backup, and following it works.
 #[tokio::test]
 async fn a_transcript_on_a_bad_sector_is_replaced_by_its_backup_as_the_error_says() {
     let home = Home::new();
@@ -458,7 +460,7 @@ async fn a_transcript_on_a_bad_sector_is_replaced_by_its_backup_as_the_error_say
     assert!(aside.exists());
 }
 
-/// A hard link to the transcript has the same bad sector.
+/// The backup is a hard link to the transcript, so it has the same bad sector.
 #[tokio::test]
 async fn a_backup_that_shares_the_bad_sector_is_no_way_out() {
     let home = Home::new();
@@ -482,7 +484,7 @@ async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
     let faults = [
         (Call::Open, 0, Errno::MFILE),
         (Call::Read, 0, Errno::IO),
-        // It is known for a bundle by then.
+        // The second read fails after the file was recognized as a bundle.
         (Call::Read, 1, Errno::IO),
     ];
     for (call, before, errno) in faults {
@@ -507,7 +509,7 @@ async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
     }
 }
 
-/// A bundle without it would look like a backup of the whole conversation.
+/// A bundle without the transcript would look like a backup of the whole conversation.
 #[tokio::test]
 async fn no_bundle_is_made_of_a_transcript_that_cannot_be_read_now() {
     for (call, errno) in [
@@ -531,8 +533,8 @@ async fn no_bundle_is_made_of_a_transcript_that_cannot_be_read_now() {
     }
 }
 
-/// Backups cannot be written or read now: neither they nor the transcripts count as damaged, and nothing that was backed up before is
-/// lost.
+/// Backups cannot be written or read at the moment. Neither they nor the transcripts count as damaged, and nothing that
+/// was backed up before is lost.
 #[tokio::test]
 async fn a_backup_that_cannot_be_written_or_read_now_is_not_called_damaged() {
     let faults = [
@@ -565,14 +567,14 @@ async fn a_backup_that_cannot_be_written_or_read_now_is_not_called_damaged() {
         app.close(id).await;
         calls.fail(call, &kept, errno, ALWAYS);
         let params = match call {
-            // Only the totals need a list of all.
+            // Only the totals require a list of all copies.
             Call::List => json!({}),
             _ => this.clone(),
         };
         let told = app.call("transcript/keep", params.clone()).await;
         passing(&format!("a backup: {fault:?}"), told, &kept);
         assert!(calls.succeed() > 0, "{fault:?}");
-        // What was appended without success does not count.
+        // Bytes that a failed write appended are ignored: each copy must still begin with its previous content.
         let after = copies();
         for (text, path) in &before {
             let is_there = |(now, there): &(Vec<u8>, PathBuf)| there == path && now.starts_with(text);
@@ -583,7 +585,7 @@ async fn a_backup_that_cannot_be_written_or_read_now_is_not_called_damaged() {
 
         std::fs::remove_dir_all(&projects).unwrap();
         let below = match call {
-            // It writes to the agent's folder.
+            // A restore syncs files in the agent's folder.
             Call::Sync => home.data().join("loopback"),
             _ => kept.clone(),
         };
@@ -607,7 +609,7 @@ async fn a_backup_that_cannot_be_written_or_read_now_is_not_called_damaged() {
     }
 }
 
-/// Nothing below the folder of all transcripts can be opened, or it cannot be listed.
+/// No file below the folder of all transcripts can be opened, or the folder cannot be listed.
 #[tokio::test]
 async fn a_folder_that_cannot_be_read_now_is_not_called_empty() {
     for (call, errno) in [(Call::Open, Errno::MFILE), (Call::List, Errno::IO)] {
@@ -620,7 +622,7 @@ async fn a_folder_that_cannot_be_read_now_is_not_called_empty() {
         calls.fail(call, &projects, errno, ALWAYS);
         let mut reading = scene.reading();
         if call == Call::List {
-            // The others find the transcript in the folder of its project.
+            // The other calls find the transcript in its project's folder, without a list.
             reading.retain(|(method, ..)| *method == "transcript/list");
         }
         scene.check(&app, reading, &projects).await;
@@ -628,7 +630,8 @@ async fn a_folder_that_cannot_be_read_now_is_not_called_empty() {
     }
 }
 
-/// What the system has not written once it may never write: no later sync of the same file shows that it did.
+/// If a sync failed once, the data may never be written. A later successful sync of the same file does not prove that
+/// it was.
 #[tokio::test]
 async fn a_turn_whose_transcript_could_not_be_synced_is_never_called_saved() {
     let home = Home::new();
@@ -643,7 +646,7 @@ async fn a_turn_whose_transcript_could_not_be_synced_is_never_called_saved() {
     calls.fail(Call::Sync, &transcript, Errno::IO, 1);
     for prompt in ["two", "three"] {
         assert_eq!(app.send(id, prompt).await.stop_reason, StopReason::EndTurn);
-        // Saved in a round of the watching that comes after that of the turn before it.
+        // The other turn is saved in a later round of the watcher, which has handled this conversation's turn by then.
         let other = app.make(&home.project()).await;
         let mut others = app.events(other).await;
         app.send(other, "beside").await;
@@ -656,7 +659,8 @@ async fn a_turn_whose_transcript_could_not_be_synced_is_never_called_saved() {
     assert_eq!(app.remembered(id).await, ["one", "two", "three", "four"]);
 }
 
-/// It passes that there is no room for the folder of the rollout: nothing is called damaged, and the head stays.
+/// The disk is full when the rollout's folder is to be made. The error is temporary: nothing counts as damaged, and the
+/// head stays.
 #[tokio::test]
 async fn located_a_rollout_whose_folder_finds_no_room_is_brought_back_when_there_is_room() {
     let home = codex_watching::home();

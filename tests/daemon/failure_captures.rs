@@ -1,5 +1,4 @@
-//! What the real agents said in turns that went wrong, said again by a scripted agent: each failure reaches
-//! the client as what it is.
+//! Captured failures of real agents, replayed by a scripted agent: each one reaches the client with the right kind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +12,13 @@ use serde_json::{Value, json};
 use crate::home::Home;
 use crate::scripted::configured;
 
-/// The session in the captures.
+/// The session id in the captures.
 const SESSION: &str = "\"00000000-0000-4000-8000-000000000001\"";
 
-/// A reset time that stands in for the captured ones, which have passed: the first second of 2100.
+/// The first second of 2100, which replaces the reset times in the captures, because those have passed.
 const LATER: i64 = 4_102_444_800;
 
-/// The times of resets in the captures, in seconds since 1970.
+/// The reset times in the captures, in seconds since 1970.
 const CAPTURED: [&str; 3] = ["1795215564", "1795215565", "1795222324"];
 
 /// When the limit of a capture ends.
@@ -29,14 +28,14 @@ enum Reset {
     Unsaid,
     /// At [`LATER`].
     Told,
-    /// The next time that it is so late in the zone of the daemon, UTC.
+    /// At the next occurrence of this hour and minute in the daemon's time zone, UTC.
     At(i8, i8),
-    /// So long after it was said.
+    /// This long after the message.
     In(SignedDuration),
 }
 use Reset::{At, In, Told, Unsaid};
 
-/// The captures of prompts: kind, whether the prompt may work later, when.
+/// Captured prompts: each with the kind of failure, whether a retry may succeed, and when the limit ends.
 const CAPTURES: &[(&str, Option<(FailureKind, bool, Reset)>)] = &[
     ("claude-400-compacted", Some((ContextOverflow, false, Unsaid))),
     ("claude-400-context", Some((ContextOverflow, false, Unsaid))),
@@ -79,8 +78,7 @@ const CAPTURES: &[(&str, Option<(FailureKind, bool, Reset)>)] = &[
     ("codex-usage-limit-air", Some((RateLimited, true, At(23, 13)))),
 ];
 
-/// The captures of what no client sees as a failure of a turn; they are judged beside the module that does
-/// it.
+/// Captures that do not show a client a failed turn. They are tested next to the modules that handle them.
 const ELSEWHERE: [&str; 10] = [
     "claude-cwd-gone",
     "claude-fork-point-missing",
@@ -94,12 +92,12 @@ const ELSEWHERE: [&str; 10] = [
     "codex-unknown-session",
 ];
 
-/// The folder of the captures.
+/// Returns the folder of the captures.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/failures")
 }
 
-/// A script that says what the agent of a capture said, the answer included.
+/// Returns a script that sends what the agent of a capture sent, including its response to the prompt.
 fn script(capture: &str) -> String {
     let lines = capture.lines().filter_map(|line| {
         let line: Value = serde_json::from_str(line).unwrap();
@@ -119,7 +117,8 @@ fn script(capture: &str) -> String {
             .fold(text, |text, at| text.replace(at, &LATER.to_string()));
         Some(later)
     });
-    // The last line waits for what does not come, so that the prompt is not answered again.
+    // The last line waits for a response that never comes, so that the scripted agent does not respond to the prompt
+    // again.
     lines
         .chain(["await \"nothing\"".to_owned()])
         .collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! The conversations that forks relate, without those that they do not.
+//! The tree of conversations that forks connect, without unrelated ones.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::client::Call as _;

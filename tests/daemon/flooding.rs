@@ -1,4 +1,4 @@
-//! An agent dies, and what it has left behind keeps writing to its output, faster than anybody reads.
+//! An agent dies while a process that it started keeps writing to its stdout, faster than the daemon reads.
 
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::turn::FailureKind;

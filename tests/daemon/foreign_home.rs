@@ -1,5 +1,4 @@
-//! Folders and files that another user owns or can change: the daemon believes none of them, and starts
-//! nothing.
+//! Folders and files that another user owns or can change: the daemon trusts none of them and does not start.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -8,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::error_words::check_start;
 use crate::home::Home;
 
-/// Another user.
+/// The uid of another user.
 pub(crate) const STRANGER: u32 = 65534;
 
-/// Whether files can be given to another user here.
+/// Returns whether the test can give files to another user.
 #[allow(
     clippy::print_stdout,
     reason = "whoever runs the tests is told what was left out"
@@ -32,27 +31,26 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// The error of a daemon that must not start; it has listened nowhere.
+/// Runs a daemon that must not start, and returns its error. It must not have made its socket.
 #[track_caller]
 fn refusal(home: &Home, arguments: &[&str]) -> String {
     let (status, said) = home.run(arguments);
     assert!(!home.socket().exists(), "{said}");
-    // Of a home of another user's the hint names /tmp, wherever the tests have their homes.
+    // For a home that another user owns, the hint names /tmp. The tests' homes may be in another temporary folder.
     let temporary = std::env::temp_dir().join("");
     let said = said.replace("/tmp/", temporary.to_str().unwrap());
     check_start(&arguments.join(" "), status.code(), &said).to_owned()
 }
 
-/// Each file and folder that the daemon believes, given to another user or opened to all. The refusal names
-/// it and what to do.
+/// Each trusted file and folder is given to another user or opened to all. The error names it and says what to do.
 #[test]
 fn what_another_user_owns_or_can_change_is_refused() {
-    // The mode, or none for another owner.
+    // The new mode, or `None` to give the file to another user.
     let changes = [None, Some(0o772), Some(0o707), Some(0o1777)];
     let (folder, file) = (&changes[..], &changes[..3]);
     let table = [
         (".", folder),
-        // In a sticky folder nobody else can replace the file.
+        // In a sticky folder, other users cannot replace the file.
         ("config", file),
         ("config/config.toml", file),
         ("data", folder),
@@ -85,8 +83,8 @@ fn what_another_user_owns_or_can_change_is_refused() {
     }
 }
 
-/// A folder above in which others can rename what is below lets them put another home there. `/tmp`, in which
-/// they cannot, does not: all other tests have their homes there.
+/// If other users can rename entries of a folder above the home, they can replace the home. In a sticky folder such as
+/// `/tmp`, they cannot; all other tests have their homes there.
 #[test]
 fn a_home_that_others_can_replace_is_refused() {
     let home = Home::new();
@@ -100,7 +98,7 @@ fn a_home_that_others_can_replace_is_refused() {
     assert!(!below.join("data").exists(), "{said}");
 }
 
-/// The configuration that is named by hand is judged as the usual one is.
+/// A configuration that is named by an argument is checked like the default one.
 #[test]
 fn a_named_configuration_of_another_user_is_refused() {
     if !can_give_away() {
@@ -114,7 +112,7 @@ fn a_named_configuration_of_another_user_is_refused() {
     assert!(said.contains(other.to_str().unwrap()), "{said}");
 }
 
-/// A link is what its owner makes of it; one of the user's own is judged by what it names.
+/// A link that another user owns is refused. A link of the user's own is checked by its target.
 #[test]
 fn a_link_is_judged_by_its_owner_and_by_what_it_names() {
     let home = Home::new();
@@ -143,7 +141,7 @@ fn a_link_is_judged_by_its_owner_and_by_what_it_names() {
     }
 }
 
-/// What only others may read is closed, as ever, and no reason to refuse.
+/// A data folder that others can only read is made private. That is no reason to refuse it.
 #[test]
 fn a_data_folder_that_others_can_only_read_is_closed() {
     let home = Home::new();
@@ -154,7 +152,7 @@ fn a_data_folder_that_others_can_only_read_is_closed() {
     assert_eq!(mode(home.data()), 0o700);
 }
 
-/// A lock file that is a link would have the daemon write to what it names.
+/// If the lock file is a link, the daemon must not write to the link's target.
 #[test]
 fn a_lock_file_is_not_followed() {
     let home = Home::new();

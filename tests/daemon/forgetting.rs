@@ -1,4 +1,4 @@
-//! Copies of sessions that no conversation has: they are named, put back, and deleted.
+//! Kept copies of sessions that no conversation has: they are listed, restored, and deleted.
 
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::keep::{KeepAnswer, UnclaimedSession};
@@ -19,8 +19,7 @@ fn ids(sessions: &[UnclaimedSession]) -> Vec<&str> {
     sessions.iter().map(|one| one.upstream_id.as_str()).collect()
 }
 
-/// D14: a conversation that is deleted leaves its copies. They are not out of the world: what was said is
-/// told by the title, can be put back, and can be deleted.
+/// D14: deleting a conversation keeps its copies. They are listed with the title, and can be restored or deleted.
 #[tokio::test]
 async fn copies_outlive_a_deleted_conversation_until_they_are_forgotten() {
     let home = Home::new();
@@ -37,7 +36,7 @@ async fn copies_outlive_a_deleted_conversation_until_they_are_forgotten() {
         app.close(id).await;
         keep(&app, json!({"conversationId": id})).await.unwrap();
     }
-    assert_eq!(all(&app).await.unclaimed, [], "conversations have them");
+    assert_eq!(all(&app).await.unclaimed, [], "these sessions have conversations");
     app.ask("conversation/delete", gone).await;
 
     let kept = all(&app).await;
@@ -63,7 +62,7 @@ async fn copies_outlive_a_deleted_conversation_until_they_are_forgotten() {
     let other = app.call("transcript/forget", other).await;
     refused(other, ErrorKind::NotFound);
 
-    // It is of use as long as it is there.
+    // Until it is deleted, the copy can be restored.
     lose(&home);
     let restore = json!({"upstreamId": gone_id});
     app.call("transcript/restore", restore).await.unwrap();
@@ -73,16 +72,16 @@ async fn copies_outlive_a_deleted_conversation_until_they_are_forgotten() {
     assert_eq!(forgotten, json!({"bytes": unclaimed.bytes}));
     let kept = all(&app).await;
     assert_eq!((kept.total.unwrap().sessions, kept.unclaimed), (1, Vec::new()));
-    assert!(path.exists(), "the agent's own stays");
+    assert!(path.exists(), "the agent's own file was deleted");
     refused(forget(gone_id.as_str()).await, ErrorKind::NotFound);
     assert_eq!(
         app.remembered(live).await,
         ["first"],
-        "and the other conversation's copy"
+        "the other conversation's copy was deleted"
     );
 }
 
-/// The copies of sessions whose agent is not configured any more are told too, and go.
+/// Copies of sessions whose agent is no longer configured are listed too, and can be deleted.
 #[tokio::test]
 async fn copies_without_an_agent_can_be_forgotten() {
     let home = Home::new();
@@ -102,7 +101,7 @@ async fn copies_without_an_agent_can_be_forgotten() {
     drop((app, daemon));
     home.configure("default_agent = \"loopback\"\n");
     let (_daemon, app) = home.opened().await;
-    assert_eq!(all(&app).await.unclaimed, [], "its conversation is there");
+    assert_eq!(all(&app).await.unclaimed, [], "this session has a conversation");
     let delete = json!({"conversationId": id, "transcripts": "delete"});
     let answer = app.call("conversation/delete", delete).await.unwrap();
     let remaining = &answer["remaining"][0];
@@ -119,7 +118,7 @@ async fn copies_without_an_agent_can_be_forgotten() {
     assert_eq!(all(&app).await.total.unwrap().sessions, 0);
 }
 
-/// Codex: what the history of a kept fork begins in goes with the last of those.
+/// Codex: a source's copy is deleted with the last kept fork whose history begins in it.
 #[tokio::test]
 async fn what_other_copies_need_stays_until_they_are_forgotten_too() {
     let home = codex_rollouts::home();
@@ -141,5 +140,5 @@ async fn what_other_copies_need_stays_until_they_are_forgotten_too() {
         (vec![HEAD_FORK_ID], 2)
     );
     assert!(forget(HEAD_FORK_ID).await["bytes"].as_u64().unwrap() > 0);
-    assert_eq!(all(&app).await.total.unwrap().sessions, 0, "both are gone");
+    assert_eq!(all(&app).await.total.unwrap().sessions, 0, "a copy is left");
 }

@@ -1,5 +1,4 @@
-//! Forks at a checkpoint or a message: the branch has what stands up to it and no more, and the source stays
-//! as it was.
+//! Forks at a checkpoint or a message: the branch has the history up to it and no more, and the source stays unchanged.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Fork;
@@ -26,7 +25,7 @@ async fn fork_at(app: &App, id: ConversationId, in_place: bool, at: &str) -> Res
 
 const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];
 
-/// A conversation of these prompts, with its transcript.
+/// Makes a conversation with the turns of `PROMPTS`. Returns a client, the conversation, and its transcript.
 async fn with_a_past(daemon: &Daemon<'_>, home: &Home) -> (App, ConversationId, PathBuf) {
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &PROMPTS).await;
@@ -57,8 +56,8 @@ async fn a_branch_has_the_turns_up_to_its_checkpoint() {
     assert_eq!(std::fs::read(&source).unwrap(), before);
 }
 
-/// A call of a tool never comes without its result: the branch ends before it, as it does behind the last
-/// message before.
+/// A branch never has a tool call without its result. A branch at such a call ends before it, like a branch at the
+/// message before it.
 // Against D7.
 #[tokio::test]
 async fn a_branch_at_a_message_is_rounded_to_whole_calls() {
@@ -70,7 +69,8 @@ async fn a_branch_at_a_message_is_rounded_to_whole_calls() {
     let kinds: Vec<&str> = messages.iter().map(|(_, kind)| kind.as_str()).collect();
     let of_tool = ["text", "toolCall", "toolResult", "text"];
     assert_eq!(kinds, [&["text"; 2], &of_tool[..], &["text"; 2]].concat());
-    // Prompt and reply of each turn behind each message; none of a call that has no result yet.
+    // For a branch at each message: the replies of all three turns, with `-` for a turn that is not in the branch. A
+    // call without a result adds nothing.
     let done = |replies: [&str; 3]| {
         let turns = PROMPTS.iter().zip(replies);
         let turns = turns.filter(|(_, reply)| *reply != "-");
@@ -103,13 +103,13 @@ async fn a_branch_at_a_message_is_rounded_to_whole_calls() {
     }
     let branched = fork_at(&app, id, false, &messages[3].0).await.unwrap();
     let of_branch = app.messages(branched.conversation.id).await;
-    assert_eq!(of_branch.len(), 3, "the call is not in it: {of_branch:#?}");
+    assert_eq!(of_branch.len(), 3, "call in branch: {of_branch:#?}");
     let branched = fork_at(&app, id, false, &messages[4].0).await.unwrap();
     assert_eq!(app.messages(branched.conversation.id).await.len(), 5);
     assert_eq!(std::fs::read(&source).unwrap(), before);
 }
 
-/// Also of a session that is not the head any more.
+/// A fork can also begin at a checkpoint of a session that is no longer the head.
 #[tokio::test]
 async fn in_place_what_is_left_stays_reachable() {
     let home = Home::new();
@@ -168,8 +168,8 @@ async fn what_is_no_place_of_the_conversation_is_refused_and_makes_nothing() {
     assert_eq!(app.remembered(id).await, PROMPTS);
 }
 
-/// Of a transcript that is gone nobody knows that it has no such place, and once it is put back it has it.
-/// Also of a session that is not the head any more.
+/// If a transcript is missing, the daemon cannot know that it lacks the checkpoint, so the error is not
+/// `CheckpointNotFound`. Once the transcript is restored, the fork succeeds.
 #[tokio::test]
 async fn a_place_in_what_is_gone_is_not_said_to_be_none() {
     let home = Home::keeping_nothing();
@@ -192,7 +192,7 @@ async fn a_place_in_what_is_gone_is_not_said_to_be_none() {
     assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS[..1]);
 }
 
-/// Its transcript lies where the agent looks for what runs in that folder.
+/// The branch's transcript is written where the agent looks for sessions of that folder.
 #[tokio::test]
 async fn a_branch_at_a_place_may_have_a_folder_of_its_own() {
     let home = Home::new();

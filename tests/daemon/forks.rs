@@ -26,7 +26,7 @@ async fn side_by_side_both_go_on_from_the_same_history() {
     assert_eq!(
         branch.head,
         Some(link.upstream_id.clone()),
-        "its head is the branch at once"
+        "the head is not the branch"
     );
     assert_eq!(
         (link.reason, link.relation),
@@ -50,10 +50,10 @@ async fn side_by_side_both_go_on_from_the_same_history() {
     app.send(branch.id, "only there").await;
     assert_eq!(app.remembered(id).await, ["shared", "only here"]);
     assert_eq!(app.remembered(branch.id).await, ["shared", "only there"]);
-    assert_eq!(app.get(id).await.head, Some(source), "the source is as it was");
+    assert_eq!(app.get(id).await.head, Some(source), "source head changed");
 }
 
-/// F39: a branch that was closed, or whose daemon was killed, before its first turn still has its history.
+/// F39: a branch keeps its history if it is closed, or its daemon is killed, before its first turn.
 #[tokio::test]
 async fn a_branch_is_there_before_its_first_turn() {
     let home = Home::new();
@@ -91,7 +91,7 @@ async fn in_place_the_branch_becomes_the_head_and_the_source_stays_a_link() {
     assert_eq!(app.remembered(id).await, ["shared", "on the branch"]);
 }
 
-/// A running turn is not part of a branch: what is not finished would be answered twice.
+/// A running turn is not part of a branch. Otherwise its unfinished prompt would be answered twice.
 // Against F39.
 #[tokio::test]
 async fn a_fork_beside_a_running_turn_leaves_the_unfinished_prompt_out() {
@@ -106,7 +106,7 @@ async fn a_fork_beside_a_running_turn_leaves_the_unfinished_prompt_out() {
     assert_eq!(
         app.get(id).await.state,
         ConversationState::Prompting,
-        "the turn goes on"
+        "the turn must still run"
     );
     assert_eq!(app.remembered(branch).await, ["finished"]);
     app.send(branch, "meanwhile").await;
@@ -119,7 +119,7 @@ async fn a_fork_beside_a_running_turn_leaves_the_unfinished_prompt_out() {
     );
 }
 
-/// F39: never prompted, a fork is a new conversation that is set up as its parent is.
+/// F39: the fork of a conversation without prompts is a new conversation with the same settings.
 #[tokio::test]
 async fn a_fork_of_what_was_never_prompted_is_a_new_conversation() {
     let home = Home::new();
@@ -150,7 +150,7 @@ async fn a_fork_of_what_was_never_prompted_is_a_new_conversation() {
     assert_eq!(app.get(id).await.head, None);
 }
 
-/// F36: what a session was set up with is set up again after a resume and after each kind of fork.
+/// F36: a session's settings are applied again after a resume and after each kind of fork.
 #[tokio::test]
 async fn settings_are_applied_again_after_resume_and_fork() {
     let home = Home::new();
@@ -211,8 +211,7 @@ async fn a_fork_may_have_a_folder_of_its_own() {
     assert_eq!(app.get(id).await.cwd, home.project());
 }
 
-/// A session that was told the history in words has nothing to branch from before its first prompt;
-/// afterwards it has.
+/// A session that got its history as text cannot be forked before its first prompt, but can afterwards.
 #[tokio::test]
 async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
     let home = Home::new();
@@ -223,7 +222,7 @@ async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
     let this = json!({"conversationId": id});
     app.close(id).await;
 
-    // Too strict a wish changes nothing: a laxer one still works.
+    // Requiring too high a fidelity changes nothing, so a call with a lower one still succeeds.
     let strict = json!({"conversationId": id, "minFidelity": "full"});
     refused(
         app.call("conversation/resume", strict).await,
@@ -246,7 +245,7 @@ async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
     assert!(remembered[0].ends_with("go on"), "{remembered:?}");
 }
 
-/// A limit is the source's: its branch has the history, and goes on as far as its account lets it.
+/// A limit belongs to the source. The branch has the history and continues as far as the account allows.
 #[tokio::test]
 async fn a_limited_conversation_is_branched_whole() {
     let home = Home::new();
@@ -263,8 +262,8 @@ async fn a_limited_conversation_is_branched_whole() {
     assert!(source.limit.is_some());
 }
 
-/// Side by side the branch ends before the turn that asks, and the question stays; the history under it is
-/// not replaced.
+/// A fork side by side ends before the turn with the question, which stays open. Calls that would change the history
+/// below the question are refused.
 #[tokio::test]
 async fn a_conversation_with_an_open_question_is_branched_and_not_edited() {
     let home = Home::new();
@@ -301,7 +300,7 @@ async fn a_conversation_with_an_open_question_is_branched_and_not_edited() {
     assert_eq!(raw.answer(asking).await["result"]["stopReason"], "end_turn");
 }
 
-/// One is made at a time; a second one is made behind it, or told that it has to wait.
+/// Only one fork is made at a time. A second one waits or is refused as busy.
 #[tokio::test]
 async fn two_forks_at_once_are_each_whole_or_told_to_wait() {
     let home = Home::new();

@@ -1,5 +1,5 @@
-//! Changes that the disk does not take: their callers are told so, and everything is as it was, also beside
-//! the daemon's own files.
+//! A full disk: changes that cannot be written are refused and leave everything as it was, also in files outside the
+//! data folder.
 
 use std::fs;
 
@@ -21,13 +21,13 @@ use crate::home::{Daemon, Home};
 use crate::support::{App, Refusal, tried};
 use crate::watching::append;
 
-/// Leaves the daemon no room for a line in its journal.
+/// Leaves the daemon no room for another journal line.
 fn fill(daemon: &Daemon<'_>) {
     let journal = daemon.home.data().join("journal.jsonl");
     limit_files(daemon, Some(fs::metadata(journal).unwrap().len()));
 }
 
-/// Only the record knows of a question whose agent is gone.
+/// The question's agent has ended, so the question exists only in the record.
 #[tokio::test]
 async fn a_question_whose_refusal_could_not_be_written_stays_open() {
     let home = Home::new();
@@ -80,12 +80,12 @@ async fn a_branch_that_could_not_be_written_down_leaves_no_file() {
     assert_eq!(daemon.app().await.remembered(id).await[0], "one");
 }
 
-/// Otherwise the same call would make a second copy later.
+/// If the copy stayed, a retry of the call would make a second one.
 #[tokio::test]
 async fn a_repair_whose_answer_could_not_be_recorded_leaves_no_copy() {
     let home = Home::keeping_nothing();
     let (daemon, app) = home.opened().await;
-    // A journal that is longer than the transcript.
+    // Makes the journal longer than the transcript, so that the copy fits within the limit.
     let id = app.begun(&home.project(), &["one", "two"]).await;
     for _ in 0..20 {
         app.make(&home.project()).await;
@@ -113,7 +113,7 @@ async fn a_repair_whose_answer_could_not_be_recorded_leaves_no_copy() {
     assert_eq!(files_below(&projects).len(), before.len() + 1);
 }
 
-/// A fork for which there is no room names the file and can be tried again, whether its agent or the daemon makes the copy.
+/// A fork without room for its copy names the file and can be retried, whether the agent or the daemon makes the copy.
 #[tokio::test]
 async fn a_fork_without_room_for_its_copy_can_be_tried_again() {
     let home = Home::new();
@@ -142,7 +142,7 @@ async fn a_fork_without_room_for_its_copy_can_be_tried_again() {
         }
     }
     limit_files(&daemon, None);
-    // The system has ended the first one, and another was started with the limit.
+    // The system ended the first agent, and the daemon started another one with its own limit.
     for agent in home.agents() {
         limit_files_of(agent, None);
     }
@@ -150,7 +150,8 @@ async fn a_fork_without_room_for_its_copy_can_be_tried_again() {
     app.fork(id, false).await.unwrap();
 }
 
-/// The agent has forgotten the session, and there is no room for a copy of its whole transcript: that passes, so the head stays.
+/// The agent has forgotten the session, and there is no room for a copy of the whole transcript. This is temporary, so
+/// the head stays.
 #[tokio::test]
 async fn a_head_whose_copy_finds_no_room_stays_until_there_is_room() {
     let home = Home::keeping_nothing();
@@ -180,8 +181,9 @@ async fn a_head_whose_copy_finds_no_room_stays_until_there_is_room() {
     assert_eq!(app.remembered(id).await[0], "one");
 }
 
-/// A turn for whose session the daemon has to write a transcript that is longer than the disk allows. That passes: nothing is
-/// called damaged, and the head stays. With room, the session comes back in this way.
+/// Sends a prompt for which the daemon has to write a transcript of this length, which the disk does not allow. Asserts
+/// that the error is temporary, nothing counts as damaged, and the head stays. With room, the session comes back by way
+/// of `via`.
 async fn finds_no_room_and_comes_back(
     daemon: &Daemon<'_>,
     app: &App,
@@ -240,8 +242,8 @@ async fn a_backup_that_finds_no_room_is_restored_when_there_is_room() {
     finds_no_room_and_comes_back(&daemon, &app, id, bytes, Via::Archive).await;
 }
 
-/// However much of an edit the disk has taken when it is full: what its caller was told holds with room again, without a restart,
-/// and after a kill.
+/// The disk fills up at various points of an edit. What the client was told holds once there is room, without a
+/// restart, and after a kill.
 #[tokio::test]
 async fn an_edit_during_which_the_disk_fills_is_what_its_caller_was_told() {
     let (mut stood, mut refused) = (0, 0);
@@ -302,8 +304,8 @@ async fn an_edit_during_which_the_disk_fills_is_what_its_caller_was_told() {
     assert!(stood > 0 && refused > 0, "{stood} {refused}");
 }
 
-/// A full disk leaves the agent an empty transcript. Nothing was acknowledged in it and nothing is in it, so that the conversation
-/// continues in a new session and reports that. An edit of the first prompt can still be undone.
+/// On a full disk, the agent leaves an empty transcript. No turn was acknowledged, so the conversation continues in a
+/// new session and reports that. An edit of the first prompt can still be undone.
 #[tokio::test]
 async fn a_first_prompt_without_room_for_its_transcript_can_be_sent_again() {
     for (is_edit, is_kept) in [(false, true), (false, false), (true, true)] {

@@ -1,10 +1,8 @@
-//! A loopback agent behind a gate: a shell that passes the daemon's lines on, and stops before a call when it
-//! is told to.
+//! A loopback agent behind a gate: a shell that passes on the daemon's lines, and stops before a call on request.
 //!
-//! The shell is the agent's process as the daemon knows it, the loopback agent is its child, and the shell
-//! ends when its child does. At a call that is held nothing more is passed on until the gate is opened, so
-//! that whatever happens meanwhile happens while the agent owes the answer to that call. A call is held once;
-//! the next process passes it on.
+//! To the daemon, the shell is the agent's process. The loopback agent is its child, and the shell ends when the child
+//! does. After a held call, nothing is passed on until the gate is opened, so meanwhile the agent owes the response to
+//! that call. A call is held only once; the next process passes it on.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::home::Home;
 use crate::signs::Watched;
 
-/// `$1` is the folder of the gate, the rest is the agent's command line.
+/// `$1` is the folder of the gate; the other arguments are the agent's command line.
 const SCRIPT: &str = r#"
 gate=$1; shift
 echo $$ >> "$gate/starts"
@@ -42,12 +40,13 @@ fi
 pub(crate) struct Gate {
     folder: PathBuf,
     program: String,
-    /// What opens it. Open at both ends, so that whoever writes waits for no reader.
+    /// Writing to this pipe opens the gate. It is open for reading and writing, so that a write does not wait for a
+    /// reader.
     opener: File,
 }
 
 impl Gate {
-    /// A home with this agent, and this text behind its configuration.
+    /// Returns a home with this agent, and with this text after the agent's configuration.
     pub(crate) fn home_with(text: &str) -> (Home, Self) {
         let home = Home::new();
         let folder = PathBuf::from(home.folder_named("gate"));
@@ -86,35 +85,35 @@ impl Gate {
         Self::home_with("")
     }
 
-    /// Has the next call of this method held.
+    /// Holds the next call of this method.
     pub(crate) fn hold(&self, method: &str) {
         fs::write(self.folder.join("hold"), format!("{method}\n")).unwrap();
     }
 
-    /// Has the next call of this method held, and after it the next call of the other.
+    /// Holds the next call of the first method, and after it the next call of the second one.
     pub(crate) fn hold_then(&self, first: &str, then: &str) {
         fs::write(self.folder.join("then"), format!("{then}\n")).unwrap();
         self.hold(first);
     }
 
-    /// Waits until the call has come.
+    /// Waits until the call is held.
     pub(crate) fn wait_until_held(&self) {
         let held = self.folder.join("held");
         Watched::below(&self.folder).wait_for("call that is held", || held.exists().then_some(()));
         fs::remove_file(held).unwrap();
     }
 
-    /// Passes on what was held, and what came behind it.
+    /// Passes on the held call and everything after it.
     pub(crate) fn open(&self) {
         (&self.opener).write_all(b"\n").unwrap();
     }
 
-    /// Has the agent offer no `session/resume`, from its next start on.
+    /// Makes the agent offer no `session/resume`, from its next start on.
     pub(crate) fn offer_no_resume(&self) {
         fs::write(self.folder.join("loads"), "").unwrap();
     }
 
-    /// Has each process of the agent die at its start with these last words, or no more.
+    /// Makes each process of the agent die at its start with these last words, or ends that with `None`.
     pub(crate) fn break_with(&self, last_words: Option<&str>) {
         let broken = self.folder.join("broken");
         match last_words {
@@ -123,12 +122,12 @@ impl Gate {
         }
     }
 
-    /// The processes that were started as the agent, in order.
+    /// Returns the pids of all processes that were started as the agent, in order.
     pub(crate) fn starts(&self) -> Vec<u32> {
         self.pids_in("starts")
     }
 
-    /// The process that was started last, and its child, once that is there.
+    /// Waits for the child of the newest agent process, and returns the pids of both.
     pub(crate) fn last(&self) -> (u32, u32) {
         let starts = self.starts();
         let child = Watched::below(&self.folder).wait_for("child", || {
@@ -138,16 +137,16 @@ impl Gate {
         (*starts.last().unwrap(), child)
     }
 
-    /// Kills the process that was started last, and its child. The child has read nothing of what is held.
+    /// Kills the newest agent process and its child. The child has not read the held call.
     pub(crate) fn kill_last(&self) {
         let (process, child) = self.last();
         for pid in [child, process] {
-            // When the daemon is dead, one that has read the end of its input may have ended already.
+            // If the daemon is dead, a process may have read the end of its input and ended already.
             let _ended = kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL);
         }
     }
 
-    /// The pids in a file, as far as its lines are whole.
+    /// Returns the pids in a file, ignoring an incomplete last line.
     fn pids_in(&self, name: &str) -> Vec<u32> {
         let text = fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         let whole = text
@@ -156,7 +155,7 @@ impl Gate {
         whole.map(|pid| pid.parse().unwrap()).collect()
     }
 
-    /// The loopback agents that run behind the gate.
+    /// Returns the pids of the loopback agents that run behind the gate.
     pub(crate) fn children(&self, home: &Home) -> Vec<u32> {
         let processes = home.processes().into_iter();
         let children =

@@ -1,5 +1,5 @@
-//! Agents that do not answer: whoever cancels is answered in time, and the conversation goes on without them.
-//! Nobody is given up for being silent alone, and nothing that others wait for is.
+//! Agents that do not respond: a cancel is answered in time, and the conversation continues without the agent. Silence
+//! alone is no reason to abandon an agent, and a session that other calls wait for is kept.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
@@ -13,14 +13,14 @@ use crate::gate::Gate;
 use crate::home::{Daemon, wait_for_end};
 use crate::support::{App, Events, Refusal, words_of};
 
-/// A cancel that is not heeded is soon past its deadline; opening a session may take as long as ever.
+/// A short deadline for cancels; opening a session may still take any time.
 const IMPATIENT: &str = "[limits]\ncancel_grace_ms = 200\n";
 
-/// No cancel passes its deadline in the time of a test.
+/// A deadline for cancels that no test reaches.
 const PATIENT: &str = "[limits]\ncancel_grace_ms = 3600000\n";
 
-/// Sends a prompt at whose session the agent hangs in this call, and cancels it, which is answered. Gives the
-/// agents that ran while one hung.
+/// Sends a prompt, waits until the agent hangs in this call, and cancels the prompt. Returns the agents that ran
+/// meanwhile.
 async fn cancel_while_it_hangs(
     daemon: &Daemon<'_>,
     gate: &Gate,
@@ -42,8 +42,8 @@ async fn cancel_while_it_hangs(
     running
 }
 
-/// F28: a session that is not brought back is not waited for by who has cancelled, nor by the next prompt,
-/// which goes to another process. The hanging one is gone.
+/// F28: neither the cancelled prompt nor the next one waits for a session that does not come back. The next prompt goes
+/// to another process, and the hanging one is ended.
 #[tokio::test]
 async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
     for (method, loads) in [
@@ -66,13 +66,13 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
         assert_eq!(turn.stop_reason, StopReason::EndTurn);
         assert_eq!(turn.resumed.unwrap().fidelity, Fidelity::Full);
         assert_eq!(app.remembered(id).await, ["first", "second"]);
-        assert_eq!(app.chain(id).await.len(), 1, "it is the same session");
+        assert_eq!(app.chain(id).await.len(), 1, "the session changed");
         hanging.into_iter().for_each(wait_for_end);
         assert_eq!(gate.children(&home).len(), 1, "{:?}", home.processes());
     }
 }
 
-/// The same over the first session.
+/// The same holds if the agent hangs while opening the first session.
 #[tokio::test]
 async fn a_cancel_ends_the_wait_for_a_new_session() {
     let (home, gate) = Gate::home_with(IMPATIENT);
@@ -85,8 +85,8 @@ async fn a_cancel_ends_the_wait_for_a_new_session() {
     assert_eq!(gate.children(&home).len(), 1, "{:?}", home.processes());
 }
 
-/// Who leaves, or cancels a prompt of their own, does not take the session away from others who wait for it.
-/// However long it takes, the agent is not given up.
+/// If a client disconnects or cancels its own prompt, the resume continues for other waiting clients. The agent is not
+/// abandoned, however long it takes.
 #[tokio::test]
 async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
     let (home, gate) = Gate::home_with(IMPATIENT);
@@ -107,7 +107,8 @@ async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
         "cancelled"
     );
     drop(leaving);
-    // Longer than a cancel is waited for: the end of another conversation's turn that does not heed one.
+    // Waits longer than the deadline of a cancel, by cancelling a turn of another conversation whose agent ignores the
+    // cancel.
     let deaf = app.make_of(&home.project(), "loopback").await;
     let mut holder = daemon.raw().await;
     let (held, _) = holder.run(deaf, "[[deaf]][[say deaf]][[hang]]").await;
@@ -117,10 +118,10 @@ async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
     let answer = staying.answer(resumed).await;
     assert_eq!(answer["result"]["resumed"]["fidelity"], "full", "{answer}");
     assert_eq!(app.remembered(id).await, ["first"]);
-    assert_eq!(gate.starts().len(), 1, "the process is the same");
+    assert_eq!(gate.starts().len(), 1, "process changed");
 }
 
-/// A turn whose client leaves while its session is brought back runs all the same.
+/// A turn runs even if its client disconnects while the session is being resumed.
 #[tokio::test]
 async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() {
     let (home, gate) = Gate::home_with(PATIENT);
@@ -143,8 +144,8 @@ async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() 
     assert_eq!(app.remembered(id).await, ["first", "second"]);
 }
 
-/// F14, F37: what a process that was given up still says of a session belongs to no turn of it, while the
-/// turns of others in that process go on to their ends.
+/// F14, F37: updates of an abandoned process belong to none of the session's turns. Turns of other conversations in
+/// that process run to their ends.
 #[tokio::test]
 async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     let (home, gate) = Gate::home_with(IMPATIENT);
@@ -159,13 +160,13 @@ async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     cancel_while_it_hangs(&daemon, &gate, &app, id, "session/load").await;
     let mut events = app.events(id).await;
     assert_eq!(app.say(id, "second").await.words, "echo: second");
-    assert_eq!(gate.starts().len(), 2, "it has its own process");
+    assert_eq!(gate.starts().len(), 2, "no process of its own");
     assert_eq!(
         app.get(other).await.state,
         ConversationState::Prompting,
-        "nobody has ended this"
+        "the turn must still run"
     );
-    // The first process loads the session now and tells all that was said in it.
+    // The first process now loads the session and sends its whole history as updates.
     gate.open();
     app.ask("conversation/cancel", other).await;
     assert_eq!(holder.answer(running).await["result"]["stopReason"], "cancelled");
@@ -177,17 +178,17 @@ async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     assert_eq!(app.remembered(other).await.len(), 1);
     assert_eq!(app.remembered(id).await, ["first", "second", "third"]);
     app.close(other).await;
-    // Nobody uses it any more.
+    // No conversation uses the process any more.
     wait_for_end(gate.starts()[0]);
 }
 
-/// An agent that was given up may still open the copy that it was sent to. A copy that was deleted earlier would come back as a
-/// stub.
+/// An abandoned agent may still open the copy that it was told to open. If the copy were deleted before, the agent
+/// would create a new, nearly empty file in its place.
 #[tokio::test]
 async fn a_copy_stays_while_an_agent_that_was_given_up_may_open_it() {
     let (home, gate) = Gate::home_with(IMPATIENT);
     let (daemon, app) = home.opened().await;
-    // Its session keeps the process.
+    // This conversation's session keeps the process running.
     app.begun(&home.project(), &["other"]).await;
     let id = app.begun(&home.project(), &["first"]).await;
     let head = app.send(id, "[[say second]][[forget]]").await.upstream_id;
@@ -199,7 +200,7 @@ async fn a_copy_stays_while_an_agent_that_was_given_up_may_open_it() {
     let prompt = json!({"conversationId": id, "prompt": "never sent"});
     let cancelled = raw.send("conversation/prompt", prompt).await;
     gate.wait_until_held();
-    // The agent has forgotten the head: a copy is opened next.
+    // The agent has forgotten the head, so the daemon opens a copy next.
     gate.hold("session/resume");
     gate.open();
     gate.wait_until_held();
@@ -210,11 +211,11 @@ async fn a_copy_stays_while_an_agent_that_was_given_up_may_open_it() {
     assert_eq!(raw.answer(cancelled).await["result"]["stopReason"], "cancelled");
     let turn = app.send(id, "third").await;
     assert_eq!(turn.resumed.unwrap().via, Via::Copied);
-    assert_eq!(gate.starts().len(), 2, "it has its own process");
+    assert_eq!(gate.starts().len(), 2, "no process of its own");
     assert!(copies[0].exists(), "the first process may still open it");
 }
 
-/// What was said up to the end of so many turns, a text for each piece, whomever it belongs to.
+/// Returns the agent's texts up to the end of this many turns, one per update, whether or not they belong to a turn.
 async fn words_of_turns(events: &mut Events, turns: usize) -> Vec<String> {
     let mut words = Vec::new();
     for _ in 0..turns {
@@ -227,7 +228,7 @@ async fn words_of_turns(events: &mut Events, turns: usize) -> Vec<String> {
     words
 }
 
-/// Beside a move, files may be in neither place. What needs them can be tried again when the move is done.
+/// During a move, a file may be at neither path. Calls that need it are busy and can be retried after the move.
 #[tokio::test]
 async fn a_backup_an_export_and_a_fork_beside_a_move_are_busy() {
     for method in ["conversation/move", "transcript/move"] {

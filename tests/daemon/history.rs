@@ -1,4 +1,4 @@
-//! What was said, read back: history and checkpoints over the sessions of a conversation.
+//! History and checkpoints, read across all sessions of a conversation.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Checkpoints, Edit, History};
@@ -47,7 +47,7 @@ fn words(message: &Message) -> String {
     texts.filter_map(|part| part.text.as_deref()).collect()
 }
 
-/// The turns as `recall` tells them: what was asked, and all that was answered.
+/// Returns each turn's prompt and its whole reply, in the form that `recall` has.
 fn turns(messages: &[Message]) -> Vec<(String, String)> {
     let mut turns: Vec<(String, String)> = Vec::new();
     for message in messages {
@@ -67,7 +67,7 @@ fn turns(messages: &[Message]) -> Vec<(String, String)> {
     turns
 }
 
-/// The history of the daemon is the one that the agent runs on.
+/// Asserts that the daemon's history is the same as the agent's.
 async fn agrees_with_the_agent(app: &App, id: ConversationId) {
     let recalled: Vec<(String, String)> = app
         .recall(id)
@@ -77,7 +77,7 @@ async fn agrees_with_the_agent(app: &App, id: ConversationId) {
         .collect();
     let page = page(app, id, None, None, None).await;
     let mut told = turns(&page.messages);
-    // The question itself is the last turn by now.
+    // The prompt that asked for the agent's history is the last turn.
     assert_eq!(told.pop().unwrap().0, "[[recall]]");
     assert_eq!(told, recalled);
     assert_eq!(page.gaps, []);
@@ -121,7 +121,7 @@ async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
     let new = app.send(id, "behind the copy").await.upstream_id;
     assert_ne!(old, new);
     agrees_with_the_agent(&app, id).await;
-    // Copies have ids of their own and say which ones they are copies of; those stay good.
+    // Copied checkpoints have new ids and name their origins. The old ids stay valid.
     let after = checkpoints(&app, id).await;
     let first = after.last().unwrap();
     assert_eq!(first.origin.as_ref(), Some(&before.last().unwrap().id));
@@ -133,7 +133,7 @@ async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
     .unwrap();
 }
 
-/// A turn is named as its user sees it: by its step, from the end, or by a message of it.
+/// A turn can be named by its step, by its position from the end, or by one of its messages.
 #[tokio::test]
 async fn a_turn_is_named_by_its_step_or_by_a_message() {
     let home = Home::new();
@@ -159,7 +159,7 @@ async fn a_turn_is_named_by_its_step_or_by_a_message() {
     for name in ["0", "4", "-4", &most, &least, "msg.x.y", ""] {
         refused(get(name).await, ErrorKind::CheckpointNotFound);
     }
-    // A step is one of a conversation.
+    // A step is only valid together with a conversation.
     let alone = app.call("checkpoint/get", json!({"checkpointId": "1"})).await;
     refused(alone, ErrorKind::CheckpointNotFound);
     app.call("conversation/reset", of).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
     let told: Vec<(String, String)> = turns(&page.messages);
     let prompts: Vec<&str> = told.iter().map(|turn| turn.0.as_str()).collect();
     assert_eq!(prompts, ["one", "two", "[[say three]][[forget copies]]", "go on"]);
-    assert_eq!(told[0].1, "", "that reply is torn");
+    assert_eq!(told[0].1, "", "the reply of a damaged record");
     assert_eq!((page.gaps.len(), &page.gaps[0].upstream_id), (1, &old));
     let retold = page.messages.iter().flat_map(|message| &message.content);
     assert_eq!(retold.filter(|part| part.kind == "retelling").count(), 1);
@@ -190,7 +190,7 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
     );
     assert_eq!(places[0].parent_id.as_ref(), Some(&places[1].id));
 
-    // What is gone altogether is said too.
+    // A transcript that is missing completely is reported too.
     fs::remove_file(home.transcript(old.as_str()).unwrap()).unwrap();
     let rest = within(app.client.call(History {
         conversation_id: id.into(),
@@ -234,7 +234,7 @@ async fn pages_lead_forwards_and_back() {
         backwards = longer;
     }
     assert_eq!(backwards, whole.messages);
-    // The newest so many, from the first of them on.
+    // Reads the newest messages, from the oldest of them on.
     for (last, from) in [(3, 5), (8, 0), (5_000, 0)] {
         let first = page(&app, id, None, Some(2), Some(last)).await;
         assert_eq!(first.messages, whole.messages[from..from + 2]);
@@ -273,7 +273,7 @@ async fn pages_lead_forwards_and_back() {
     );
 }
 
-/// The ids are those of before, also in the file that is restored.
+/// Checkpoints keep their ids in the restored file.
 #[tokio::test]
 async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {
     let home = Home::new();
@@ -295,7 +295,7 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {
     let expected = [("two".to_owned(), "echo: two".to_owned())];
     assert_eq!(turns(&answer.messages), expected);
 
-    // An edit at it has the copy restored, where that is needed first.
+    // An edit at the checkpoint restores the transcript from its copy first.
     lose(&home);
     let edit = app.client.call(Edit {
         conversation_id: id.into(),
@@ -345,7 +345,8 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
             ErrorKind::CheckpointNotFound,
         );
     }
-    // Its turn may go on, and the transcript may be cut short: an answer, or an error with its code.
+    // A transcript that is cut off, for example because its turn is still being written, gives an answer or an error
+    // with its kind.
     fs::write(elsewhere.join(path.file_name().unwrap()), "{\"type\":\"us").unwrap();
     refused(
         app.call("checkpoint/get", json!({"checkpointId": places[0].id}))

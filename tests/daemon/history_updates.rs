@@ -1,4 +1,4 @@
-//! History as ACP's updates: what an app shows of the past with the same code as of the present.
+//! History as ACP updates, so that an app can show past and present with the same code.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::client::Call as _;
@@ -36,7 +36,7 @@ async fn all(app: &App, id: ConversationId) -> Vec<Value> {
     updates(&page(app, of(id)).await)
 }
 
-/// Kind of the update and what it says, as one line.
+/// Returns the kind and content of an update as one line.
 fn line(update: &Value) -> String {
     let kind = update["sessionUpdate"].as_str().unwrap();
     match kind {
@@ -50,7 +50,8 @@ fn line(update: &Value) -> String {
     }
 }
 
-/// Everything in the update from the transcript is in the live one too, but for ids of messages, which are the daemon's.
+/// Each member of an update from the transcript is in the live update too, except for message ids, which the daemon
+/// assigns.
 #[tokio::test]
 async fn the_past_has_the_shapes_of_the_present() {
     let home = Home::new();
@@ -130,7 +131,7 @@ async fn edits_are_diffs_and_todos_a_plan() {
     assert_eq!(plans.len(), 1);
     let entry = json!([{"content": "doing a", "status": "in_progress", "priority": "medium"}]);
     assert_eq!(plans[0]["entries"], entry);
-    // A result without content leaves the diff; a plan has no result.
+    // A result without content keeps the diff, and a plan has no result.
     let results = told
         .iter()
         .filter(|update| update["sessionUpdate"] == "tool_call_update");
@@ -146,7 +147,7 @@ async fn edits_are_diffs_and_todos_a_plan() {
     );
 }
 
-/// A page may begin with the result of a call on the page before.
+/// A page may begin with the result of a call on the previous page.
 #[tokio::test]
 async fn pages_of_updates_follow_one_another_as_messages_do() {
     let home = Home::new();

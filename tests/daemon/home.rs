@@ -1,4 +1,4 @@
-//! A folder of its own for one test, and the daemon's process in it.
+//! A temporary folder for one test, and the daemon that runs in it.
 
 use std::fs;
 use std::io::Read;
@@ -15,14 +15,14 @@ use tempfile::TempDir;
 
 use crate::support::{App, DEADLINE, Raw};
 
-/// The configuration of a test that says nothing else: no agent of this machine is looked for.
+/// The default configuration of a test. It avoids a search for agents that are installed on this machine.
 const PLAIN: &str = "default_agent = \"loopback\"\n";
 
-/// A folder that everything of one test is under. Its path is short, since a socket's path has to be.
+/// The folder that contains all files of one test. Its path is short, because a socket's path has a length limit.
 pub(crate) struct Home {
     _folder: Option<TempDir>,
     path: PathBuf,
-    /// `PATH` of the daemon.
+    /// The daemon's `PATH`.
     programs: PathBuf,
 }
 
@@ -31,7 +31,7 @@ impl Home {
         Self::with_config("")
     }
 
-    /// A home whose configuration has this text behind the default agent.
+    /// Makes a home with this text after the default agent in its configuration.
     pub(crate) fn with_config(text: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("sb").tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap();
@@ -43,7 +43,7 @@ impl Home {
         home
     }
 
-    /// A home in a folder that the caller fills and removes.
+    /// Makes a home in a folder that the caller fills and removes.
     pub(crate) fn at(path: &Path) -> Self {
         Self {
             _folder: None,
@@ -52,12 +52,12 @@ impl Home {
         }
     }
 
-    /// A home in which no transcript is kept, so that what is deleted is gone.
+    /// Makes a home without backups, so that deleted transcripts are lost.
     pub(crate) fn keeping_nothing() -> Self {
         Self::with_config("[keep]\nenabled = false\n")
     }
 
-    /// A home without a configuration, on a machine without programs.
+    /// Makes a home without a configuration, and with an empty folder as the daemon's `PATH`.
     pub(crate) fn bare() -> Self {
         let mut home = Self::new();
         fs::remove_file(home.config_file()).unwrap();
@@ -79,12 +79,12 @@ impl Home {
         &self.path
     }
 
-    /// The folder that conversations run in.
+    /// Returns the folder that conversations run in.
     pub(crate) fn project(&self) -> String {
         self.folder_named("project")
     }
 
-    /// Another folder, made where it is missing.
+    /// Returns another folder of the home, and creates it if it is missing.
     pub(crate) fn folder_named(&self, name: &str) -> String {
         let folder = self.path.join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -99,7 +99,7 @@ impl Home {
         self.path.join("run/sessiond.sock")
     }
 
-    /// The transcripts that the loopback agent holds, by session id.
+    /// Returns the path of a session's transcript, if the loopback agent has one.
     pub(crate) fn transcript(&self, upstream_id: &str) -> Option<PathBuf> {
         let projects = self.data().join("loopback/projects");
         let folders = fs::read_dir(projects).ok()?;
@@ -108,7 +108,7 @@ impl Home {
             .find(|path| path.exists())
     }
 
-    /// The daemon's program with an environment that names nothing of this machine.
+    /// Returns the command of the daemon, with an environment that does not depend on this machine.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sessiond"));
         command
@@ -123,7 +123,7 @@ impl Home {
         command
     }
 
-    /// Starts a daemon that has to become ready.
+    /// Starts a daemon and waits until it is ready.
     pub(crate) fn start(&self) -> Daemon<'_> {
         self.start_with(&[])
     }
@@ -132,7 +132,7 @@ impl Home {
         self.start_command(self.command(), arguments)
     }
 
-    /// Starts a daemon by this command that has to become ready.
+    /// Starts a daemon with this command and waits until it is ready.
     pub(crate) fn start_command(&self, mut command: Command, arguments: &[&str]) -> Daemon<'_> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let log = fs::OpenOptions::new()
@@ -154,28 +154,28 @@ impl Home {
         let mut word = String::new();
         let mut pipe = ours;
         pipe.set_read_timeout(Some(DEADLINE)).unwrap();
-        // Without this side's copy of the far end a daemon that ends is seen.
+        // Closes this process's copy of the other end, so that the read ends if the daemon ends.
         drop(command);
         pipe.read_to_string(&mut word).unwrap();
         assert_eq!(word, "ready\n", "the daemon did not start: {}", self.logged());
         daemon
     }
 
-    /// Starts a daemon and connects to it. The connection is dropped first.
+    /// Starts a daemon and connects to it. With `let (daemon, app)`, the connection is dropped before the daemon.
     pub(crate) async fn opened(&self) -> (Daemon<'_>, App) {
         let daemon = self.start();
         let app = daemon.app().await;
         (daemon, app)
     }
 
-    /// Runs a daemon that has to end by itself; gives its exit status and what it said on standard error.
+    /// Runs a daemon that has to end on its own. Returns its exit status and its stderr.
     pub(crate) fn run(&self, arguments: &[&str]) -> (ExitStatus, String) {
         let mut command = self.command();
         command.args(arguments);
         Self::run_command(command)
     }
 
-    /// The same of a daemon that is started by this command.
+    /// Does the same as [`Home::run`] with this command.
     pub(crate) fn run_command(mut command: Command) -> (ExitStatus, String) {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
@@ -189,32 +189,32 @@ impl Home {
         self.path.join("daemon.log")
     }
 
-    /// What all daemons of this home have logged.
+    /// Returns the log of all daemons of this home.
     pub(crate) fn logged(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
 
-    /// Command lines of the processes that belong to this home.
+    /// Returns the pids and command lines of the processes that belong to this home.
     pub(crate) fn processes(&self) -> Vec<(u32, String)> {
         processes_of(&self.path)
     }
 
-    /// The loopback agents that run.
+    /// Returns the pids of the running loopback agents.
     pub(crate) fn agents(&self) -> Vec<u32> {
         let all = self.processes();
         let agents = all.iter().filter(|(_, line)| line.contains("loopback-agent"));
         agents.map(|(pid, _)| *pid).collect()
     }
 
-    /// The loopback agent that runs, which has to be the only one.
+    /// Returns the pid of the running loopback agent, and panics unless there is exactly one.
     pub(crate) fn only_agent(&self) -> u32 {
         let [agent] = self.agents()[..] else {
-            panic!("not one agent: {:?}", self.processes())
+            panic!("not exactly one agent: {:?}", self.processes())
         };
         agent
     }
 
-    /// The transcript of the session that a conversation goes on in, which has to be there.
+    /// Returns the path of the transcript of a conversation's head.
     pub(crate) async fn transcript_of(&self, app: &App, id: ConversationId) -> PathBuf {
         let head = app.get(id).await.head.unwrap();
         self.transcript(head.as_str()).unwrap()
@@ -227,16 +227,16 @@ impl Drop for Home {
             eprintln_log(&self.logged());
             return;
         }
-        // Of a daemon that was killed an agent may be on its way out: it has read the end of its input.
+        // An agent of a killed daemon may still be ending, because it has read the end of its input.
         for (pid, line) in self.processes() {
             wait_for_end(pid);
             let is_left = self.processes().iter().any(|(left, _)| *left == pid);
-            assert!(!is_left, "left behind: {pid} {line}");
+            assert!(!is_left, "left-over: {pid} {line}");
         }
     }
 }
 
-/// The log of a test that fails, for whoever reads its output.
+/// Prints the end of the log of a failed test.
 #[allow(clippy::print_stderr, reason = "the harness shows it when a test fails")]
 fn eprintln_log(log: &str) {
     let tail: Vec<&str> = log.lines().rev().take(60).collect();
@@ -245,14 +245,14 @@ fn eprintln_log(log: &str) {
     }
 }
 
-/// A running daemon. Dropping it stops it in order, and nothing of it may be left then.
+/// A running daemon. Dropping it stops the daemon and asserts that no process is left.
 pub(crate) struct Daemon<'a> {
     pub(crate) home: &'a Home,
     child: Option<Child>,
 }
 
 impl<'a> Daemon<'a> {
-    /// Starts one by this command, and does not wait for it.
+    /// Starts a daemon with this command, without waiting for it.
     pub(crate) fn spawn(home: &'a Home, mut command: Command) -> Self {
         let log = fs::File::options()
             .create(true)
@@ -280,12 +280,12 @@ impl Daemon<'_> {
         self.child.as_ref().unwrap().id()
     }
 
-    /// The most memory that it ever took, in bytes; none where the system does not tell.
+    /// Returns the most memory that the daemon ever used, in bytes, if the system reports it.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
         self.memory("VmHWM:")
     }
 
-    /// The memory that it takes now, in bytes; none where the system does not tell.
+    /// Returns the memory that the daemon uses now, in bytes, if the system reports it.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         self.memory("VmRSS:")
     }
@@ -301,24 +301,24 @@ impl Daemon<'_> {
         kill_process(pid_of(self.pid()), signal).unwrap();
     }
 
-    /// Stops it where it stands, and waits until it does.
+    /// Stops the process with SIGSTOP, and waits until it has stopped.
     pub(crate) fn freeze(&self) -> Frozen {
         let frozen = Frozen::new(self.pid());
         waitpid(Some(frozen.0), WaitOptions::UNTRACED).unwrap().unwrap();
         frozen
     }
 
-    /// Waits for the end, which somebody has asked for already.
+    /// Waits until a daemon that was already asked to stop has ended.
     pub(crate) async fn ended(mut self) -> ExitStatus {
         let child = self.child.take().unwrap();
         let status = tokio::task::spawn_blocking(move || wait_bounded(child))
             .await
             .unwrap();
-        assert_eq!(self.home.processes(), [], "left behind by the daemon");
+        assert_eq!(self.home.processes(), [], "left-over processes");
         status
     }
 
-    /// Kills it at once, as `kill -9` does; its agents are left to themselves.
+    /// Kills the daemon with SIGKILL. Its agents keep running.
     pub(crate) fn kill(mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
@@ -335,17 +335,17 @@ impl Drop for Daemon<'_> {
         } else {
             Signal::TERM
         };
-        // One that has ended already cannot be told to.
+        // A daemon that has already ended cannot be signalled.
         let _ended = kill_process(pid_of(child.id()), signal);
         let status = wait_bounded(child);
         if !std::thread::panicking() {
             assert!(status.success(), "{status}: {}", self.home.logged());
-            assert_eq!(self.home.processes(), [], "left behind by the daemon");
+            assert_eq!(self.home.processes(), [], "left-over processes");
         }
     }
 }
 
-/// Waits for a process, and kills it when it takes longer than any test may.
+/// Waits for a process, and kills it if it takes longer than any test may.
 fn wait_bounded(mut child: Child) -> ExitStatus {
     let pid = pid_of(child.id());
     let (sender, ended) = mpsc::sync_channel(1);
@@ -355,14 +355,14 @@ fn wait_bounded(mut child: Child) -> ExitStatus {
         kill_process(pid, Signal::KILL).unwrap();
     }
     waiter.join().unwrap().unwrap();
-    status.expect("the daemon ends before the deadline")
+    status.expect("the daemon did not end in time")
 }
 
 fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }
 
-/// A process that is stopped. It continues when this is dropped.
+/// A stopped process. Dropping this lets it continue.
 pub(crate) struct Frozen(Pid);
 
 impl Frozen {
@@ -376,7 +376,7 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // It may have ended meanwhile.
+        // The process may have ended meanwhile.
         let _ended = kill_process(self.0, Signal::CONT);
     }
 }
@@ -386,7 +386,7 @@ pub(crate) fn kill_now(pid: u32) {
     kill_process(pid_of(pid), Signal::KILL).unwrap();
 }
 
-/// Waits until a process that is on its way out has ended.
+/// Waits until a process that is ending has ended.
 #[cfg(target_os = "linux")]
 pub(crate) fn wait_for_end(pid: u32) {
     use crate::signs::{descriptor_of, ends_within};
@@ -398,7 +398,7 @@ pub(crate) fn wait_for_end(pid: u32) {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn wait_for_end(_: u32) {}
 
-/// The processes whose command line or environment names the folder, where the system shows both.
+/// Returns the processes whose command line or environment names the folder, if the system shows both.
 #[cfg(target_os = "linux")]
 fn processes_of(folder: &Path) -> Vec<(u32, String)> {
     crate::signs::processes_naming(&[folder.to_str().unwrap().as_bytes()])

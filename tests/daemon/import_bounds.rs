@@ -1,4 +1,5 @@
-//! What an import brings is bounded as what a client brings: a list holds all of it.
+//! Size limits of imported bundles. They are the same as for values that a client sends, so that each record fits into
+//! a response.
 
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ fn missing(sessions: usize, bytes: usize) -> Value {
     (0..sessions).map(session).collect()
 }
 
-/// A record that no answer can hold would end every list at its page.
+/// A record that is larger than a response can be would end every list at its page, so the import is refused.
 #[tokio::test]
 async fn what_no_list_could_hold_is_refused() {
     let bench = Bench::new().await;
@@ -71,7 +72,7 @@ async fn what_no_list_could_hold_is_refused() {
     bench.refuses_trusted(table.to_vec()).await;
 }
 
-/// The same bounds hold for what a client brings.
+/// The same limits apply to settings that a client sends.
 #[tokio::test]
 async fn a_model_and_a_mode_are_names() {
     let home = Home::new();

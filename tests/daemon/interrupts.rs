@@ -1,4 +1,5 @@
-//! Questions of the agent: everyone sees them, the first answer wins, and they outlive whoever asked.
+//! Questions of the agent (interrupts): every client sees them, the first answer wins, and they survive the end of the
+//! agent and of the daemon.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
@@ -21,7 +22,8 @@ fn answer(id: ConversationId, interrupt: &Interrupt, outcome: Value) -> Value {
     json!({"conversationId": id, "interruptId": interrupt.id, "outcome": outcome})
 }
 
-/// A turn that has asked and waits.
+/// Starts a turn and waits until its agent has asked a question. Returns the conversation, the question, the client,
+/// and the id of the client's pending prompt.
 async fn asking(daemon: &Daemon<'_>, app: &App) -> (ConversationId, Interrupt, Raw, u64) {
     let id = app.make(&daemon.home.project()).await;
     let mut raw = daemon.raw().await;
@@ -35,7 +37,8 @@ fn was_written(home: &Home) -> bool {
     home.path().join("project/made.txt").exists()
 }
 
-/// D15: a question waits for whoever comes; the first answer wins and all are told.
+/// D15: a question stays open for clients that connect later. The first answer wins, and every client is notified of
+/// it.
 #[tokio::test]
 async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     let home = Home::new();
@@ -81,7 +84,7 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     assert_eq!(
         raw.event("interruptResolved").await["by"],
         "the desktop",
-        "the others are told"
+        "the other client is notified"
     );
     let late = refused(
         app.call("conversation/respond", params).await,
@@ -104,7 +107,8 @@ async fn a_refused_permission_ends_what_was_asked_for() {
     assert_eq!(app.recall(id).await[0].assistant, "refused: may I write?");
 }
 
-/// The agent is gone, its question is not: it is kept over both deaths, and a yes starts one turn, a no none.
+/// A question survives the death of the agent and of the daemon. If it is allowed then, one turn starts; if it is
+/// rejected, none.
 // Against D15.
 #[tokio::test]
 async fn a_question_outlives_the_agent_and_the_daemon() {
@@ -123,7 +127,7 @@ async fn a_question_outlives_the_agent_and_the_daemon() {
         let (_daemon, app) = home.opened().await;
         let mut everything = app.events_of(None, None).await;
         let Event::Snapshot { conversation, .. } = everything.next().await.event else {
-            panic!("it is not idle")
+            panic!("no snapshot of a conversation that is not idle")
         };
         assert_eq!(conversation.interrupts, orphan.interrupts);
         let params = answer(id, &interrupt, selected(option));
@@ -141,7 +145,7 @@ async fn a_question_outlives_the_agent_and_the_daemon() {
             assert_eq!(answered["turnId"], json!(turn.turn_id));
             assert_eq!(turn.stop_reason, StopReason::EndTurn);
         }
-        // Either way nothing is left to be gone on with.
+        // After either answer nothing is left to continue.
         let shown = app.get(id).await;
         assert_eq!((shown.interrupts, shown.cut_short), (vec![], false));
         assert_eq!(shown.state, ConversationState::Idle);
@@ -154,7 +158,7 @@ async fn a_question_outlives_the_agent_and_the_daemon() {
     }
 }
 
-/// The same when it is the daemon that is killed, with the question open.
+/// If the daemon is killed while a question is open, the question is kept as orphaned.
 #[tokio::test]
 async fn a_question_that_was_open_when_the_daemon_was_killed_is_kept() {
     let home = Home::new();
@@ -166,7 +170,7 @@ async fn a_question_that_was_open_when_the_daemon_was_killed_is_kept() {
     assert_eq!(conversation.state, ConversationState::Interrupted);
     assert_eq!(conversation.interrupts[0].id, interrupt.id);
     assert!(conversation.interrupts[0].orphaned);
-    // An ordinary prompt goes on beside it and leaves it open.
+    // An ordinary prompt runs although the question is open, and leaves it open.
     assert_eq!(app.say(id, "never mind").await.words, "echo: never mind");
     let conversation = app.get(id).await;
     assert_eq!(
@@ -178,7 +182,8 @@ async fn a_question_that_was_open_when_the_daemon_was_killed_is_kept() {
     assert_eq!(app.get(id).await.state, ConversationState::Idle);
 }
 
-/// An orphan's answer while a turn runs has to wait, and is not lost by that.
+/// While a turn runs, allowing an orphaned question is refused with `busy`. The question stays open and can be allowed
+/// after the turn.
 #[tokio::test]
 async fn an_orphan_cannot_be_allowed_while_a_turn_runs() {
     let home = Home::new();
@@ -199,7 +204,8 @@ async fn an_orphan_cannot_be_allowed_while_a_turn_runs() {
     events.until("turnEnded").await;
 }
 
-/// An elicitation is asked and answered in ACP's own words; the agent gets the answer as it was given.
+/// An elicitation keeps ACP's format: clients see the request as the agent sent it, and the agent gets the answer as
+/// the client gave it.
 #[tokio::test]
 async fn an_elicitation_is_answered_in_the_words_of_acp() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -249,7 +255,7 @@ async fn an_elicitation_is_answered_in_the_words_of_acp() {
     );
 }
 
-/// A question of the scripted agent about a tool of this kind; it says what it was answered.
+/// A script that asks for permission to use a tool of this kind, and waits for the answer.
 fn scripted_question(kind: &str) -> String {
     let options = r#"[{"optionId":"yes","name":"Yes","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}]"#;
     let call = format!(r#"{{"toolCallId":"t","title":"Look","kind":"{kind}"}}"#);
@@ -258,14 +264,14 @@ fn scripted_question(kind: &str) -> String {
         + "\nawait 7"
 }
 
-/// What the scripted agent was answered, by its question's id.
+/// The outcomes that the scripted agent received for its permission requests.
 fn answers_to(home: &Home) -> Vec<Value> {
     let heard = scripted::heard(home, "careful").into_iter();
     let answers = heard.filter(|line| line["id"] == 7 && line["method"].is_null());
     answers.map(|line| line["result"]["outcome"].clone()).collect()
 }
 
-/// The configuration of a scripted agent with this policy.
+/// Configures a scripted agent with this policy for questions.
 fn with_policy(home: &Home, policy: &str) {
     let agent = scripted::configured("careful", None);
     let kind = format!("kind = \"generic\"\ninterrupts = \"{policy}\"");
@@ -280,7 +286,7 @@ async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_aske
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
-    // Nobody is there to answer, and the turn ends.
+    // The turn ends although no client answers.
     app.send(id, &scripted_question("read")).await;
     assert_eq!(answers_to(&home), [selected("yes")]);
     let Event::InterruptRaised { interrupt } = events.until("interruptRaised").await else {
@@ -299,7 +305,7 @@ async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_aske
     let late = app.call("conversation/respond", answer(id, &interrupt, selected("no")));
     let late = refused(late.await, ErrorKind::InterruptResolved);
     assert_eq!(late.detail("by"), "policy");
-    // What writes is asked.
+    // The policy does not permit a tool that writes, so the clients are asked.
     let mut raw = daemon.raw().await;
     let (request, _) = raw.run(id, &scripted_question("edit")).await;
     raw.event("interruptRaised").await;
@@ -322,7 +328,8 @@ async fn everything_is_refused_where_that_was_said() {
     assert_eq!(app.get(id).await.interrupts, []);
 }
 
-/// The second answer is refused with the name of the first client, even if both were sent at the same time.
+/// Of several answers that are sent at the same time, one is accepted and the others are refused with
+/// `interruptResolved`.
 #[tokio::test]
 async fn of_answers_at_the_same_time_the_second_is_told_of_the_first() {
     let home = Home::new();

@@ -1,5 +1,4 @@
-//! What must be kept apart: conversations that share a process or a folder, and an answer from what was cut
-//! short before it.
+//! Isolation: of conversations that share a process or a folder, and of a reply from an earlier one that was cut short.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +12,8 @@ use crate::damaged::tear;
 use crate::home::Home;
 use crate::support::words_of;
 
-/// F4, F8: what is retold is this conversation's history, from its first prompt on, and nobody else's.
+/// F4, F8: a history that is retold as text is that of its own conversation, from the first prompt on, and contains
+/// nothing of another one.
 #[tokio::test]
 async fn a_retelling_is_of_its_own_conversation_from_its_first_prompt_on() {
     let home = Home::new();
@@ -40,8 +40,8 @@ async fn a_retelling_is_of_its_own_conversation_from_its_first_prompt_on() {
     }
 }
 
-/// F9, F10: prompts that waited run in the folder and the history of their own conversation, though all share
-/// a process.
+/// F9, F10: queued prompts run in the folder and the history of their own conversation, although all conversations
+/// share one agent process.
 #[tokio::test]
 async fn prompts_that_waited_run_in_their_own_folder_and_history() {
     let home = Home::new();
@@ -75,7 +75,8 @@ async fn prompts_that_waited_run_in_their_own_folder_and_history() {
     }
 }
 
-/// F13: a folder that is a link has its transcripts under its real name: what is copied lies there.
+/// F13: for a folder that is a symbolic link, the agent stores transcripts under the real path. A copy is placed there
+/// too.
 #[tokio::test]
 async fn a_session_in_a_linked_folder_is_copied_to_where_the_agent_looks() {
     let home = Home::new();
@@ -97,7 +98,7 @@ async fn a_session_in_a_linked_folder_is_copied_to_where_the_agent_looks() {
     assert_eq!(app.get(id).await.cwd, link.to_str().unwrap());
 }
 
-/// F19: what was said before the agent died is no part of what is said when one asks again.
+/// F19: text that was streamed before the agent died is not part of the reply to the next prompt.
 #[tokio::test]
 async fn a_reply_that_was_cut_short_is_not_joined_to_the_next() {
     let home = Home::new();
@@ -121,8 +122,8 @@ async fn a_reply_that_was_cut_short_is_not_joined_to_the_next() {
     assert_eq!(words, "half an answer and the rest");
 }
 
-/// F27: a turn that says nothing is left alone for as long as it takes, while others that rest are put to
-/// sleep.
+/// F27: a turn that sends no updates runs for as long as it takes, while idle sessions of other conversations are
+/// closed.
 #[tokio::test]
 async fn a_silent_turn_is_not_ended_by_any_limit_on_idleness() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.002\nagent_idle_minutes = 0\n");
@@ -130,7 +131,7 @@ async fn a_silent_turn_is_not_ended_by_any_limit_on_idleness() {
     let silent = app.make(&home.project()).await;
     let other = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
-    // Behind this its time to rest runs, until the next prompt.
+    // After this turn the conversation's idle time runs, until its next prompt.
     app.send(silent, "first").await;
     let (request, _) = raw.hang(silent).await;
     let mut events = app.events(other).await;

@@ -1,5 +1,5 @@
-//! Kept copies of transcripts: made by themselves, put back by themselves when the agent's own are gone, and
-//! by hand.
+//! Kept copies of transcripts: they are made automatically, and restored automatically or on request when the agent's
+//! own transcripts are missing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -35,7 +35,8 @@ async fn total(app: &App) -> KeepTotal {
     keep(app, json!({})).await.unwrap().total.unwrap()
 }
 
-/// What all copies are together, once that is so. They change only with what is in the data folder.
+/// Waits until the total of all copies meets the condition, and returns the total. It changes only when the data folder
+/// changes.
 pub(crate) async fn once_kept(app: &App, holds: impl Fn(&KeepTotal) -> bool) -> KeepTotal {
     let home = within(app.client.call(Status::default())).await.unwrap().home;
     let asking = Watched::below(&Path::new(&home).join("data")).wait_for_answer("such copies", async || {
@@ -53,7 +54,8 @@ fn transcript(home: &Home, id: &str) -> PathBuf {
     home.transcript(id).unwrap()
 }
 
-/// The first characters of an id name a session whose transcript is missing, and never another session in its place.
+/// The first characters of an id find a session whose transcript is missing. If they match two sessions, calls are
+/// refused as ambiguous.
 #[tokio::test]
 async fn a_missing_transcript_is_restored_by_the_beginning_of_its_id() {
     let home = Home::new();
@@ -82,7 +84,8 @@ async fn a_missing_transcript_is_restored_by_the_beginning_of_its_id() {
         "transcript/check",
         "conversation/adopt",
     ] {
-        // Its words have the beginning of the id, which differs each time.
+        // The message contains the beginning of the id, which differs in each run, so only kind and details are
+        // checked.
         let error = app.call(method, short.clone()).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Ambiguous);
         let found: Vec<Value> = error.details["transcripts"].read().unwrap();
@@ -94,8 +97,8 @@ async fn a_missing_transcript_is_restored_by_the_beginning_of_its_id() {
     }
 }
 
-/// D14: the agent deletes what is old; a hard link has all that was ever appended, though nothing was copied
-/// yet.
+/// D14: if the agent deletes an old transcript, the kept hard link still has everything that was appended, even if no
+/// copy was made yet.
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     let home = Home::new();
@@ -114,7 +117,10 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
     assert_eq!(turn.upstream_id, head);
     let restored = fs::read(transcript(&home, head.as_str())).unwrap();
-    assert!(restored.starts_with(&whole), "it is the same file, and goes on");
+    assert!(
+        restored.starts_with(&whole),
+        "the restored transcript continues the old one"
+    );
     assert_eq!(app.remembered(id).await.len(), 3);
     let chain = app.chain(id).await;
     assert_eq!((chain.len(), chain[0].reason), (1, LinkReason::Created));
@@ -123,8 +129,7 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     assert_eq!(lineage.last().unwrap().attempts.len(), 1);
 }
 
-/// D14, F11: the same from a compressed copy, which takes the place of the link when the conversation
-/// hibernates.
+/// D14, F11: the same from the compressed copy that replaces the link when the conversation hibernates.
 #[tokio::test]
 async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     let home = Home::new();
@@ -135,7 +140,7 @@ async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     let packed = once_kept(&app, |total| total.bytes > 0).await;
     assert_eq!((packed.sessions, packed.files), (1, 1));
     lose(&home);
-    // For other programs it is put back by hand.
+    // A restore on request makes the transcript readable for other programs.
     assert_eq!(
         restore(&app, json!({"conversationId": id}))
             .await
@@ -155,7 +160,7 @@ async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     assert_eq!(app.remembered(id).await, ["first", "second", "third"]);
 }
 
-/// It is put back and the agent does not want it under its id any more.
+/// The transcript is restored, but the agent refuses its session id, so the session is copied under a new id.
 #[tokio::test]
 async fn a_restored_session_that_is_refused_is_copied() {
     let home = Home::new();
@@ -269,7 +274,7 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
     refused(unprompted, ErrorKind::NotFound);
 }
 
-/// What somebody else has done to a transcript takes nothing from what was kept, and is told.
+/// If another program cuts off a transcript, the older copy is kept beside the new one, and `foreignWriter` is emitted.
 #[tokio::test]
 async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() {
     let home = Home::new();
@@ -312,7 +317,7 @@ async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
     assert_eq!(total(&app).await.sessions, 1);
 }
 
-/// Whatever ended the daemon: nothing reported the end of the turn, but the next start has its transcript copied.
+/// Whether the daemon was killed or stopped, no end of the turn was reported, so the next start copies its transcript.
 #[tokio::test]
 async fn what_the_end_of_the_daemon_cut_short_is_kept() {
     for is_killed in [true, false] {
@@ -322,7 +327,7 @@ async fn what_the_end_of_the_daemon_cut_short_is_kept() {
         once_kept(&app, |total| total.sessions == 1).await;
         daemon.kill();
         let (daemon, app) = home.opened().await;
-        // The next pass over all is a day later.
+        // After this pass over all transcripts, the next one is a day later, so it cannot make the copy.
         let passed = home.data().join("kept/passed");
         Watched::below(&home.data()).wait_for("the pass over all", || passed.exists().then_some(()));
         let id = app.make(&home.project()).await;
@@ -344,7 +349,8 @@ async fn what_the_end_of_the_daemon_cut_short_is_kept() {
     }
 }
 
-/// Once a day, and at a start after that.
+/// Once a day, or at the first start after a day, links become compressed copies, and copies older than `days` are
+/// deleted.
 #[tokio::test]
 async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     let home = Home::new();
@@ -352,7 +358,7 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     let id = app.begun(&home.project(), &["first"]).await;
     once_kept(&app, |total| (total.sessions, total.bytes) == (1, 0)).await;
     daemon.kill();
-    // As if it were a day later.
+    // Without this file, the next start acts as if a day had passed.
     let passed = home.data().join("kept/passed");
     let later = || {
         if let Err(error) = fs::remove_file(&passed) {
@@ -371,7 +377,7 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     drop(daemon);
     fs::remove_dir_all(home.data().join("kept")).unwrap();
     let (daemon, app) = home.opened().await;
-    // Also of conversations that were there before anything was kept.
+    // Conversations that are older than the `kept` folder are copied too.
     once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
     drop(daemon);
     home.configure("default_agent = \"loopback\"\n[keep]\ndays = 2\n");
@@ -380,12 +386,12 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     once_kept(&app, |total| total.sessions == 0).await;
     assert!(
         transcript(&home, head.as_str()).exists(),
-        "the agent's own is not ours"
+        "the agent's own transcript is not deleted"
     );
 }
 
-/// A copy that is older than the last turn is no whole history, though as many turns stand in it as were
-/// acknowledged: one that was cancelled is among them.
+/// A copy that lacks the last turn is reported as partial, although it contains as many turns as were acknowledged: one
+/// of its turns was cancelled, and is not counted.
 #[tokio::test]
 async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     let home = Home::new();
@@ -416,8 +422,8 @@ async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     assert_eq!(remembered[2], "third");
 }
 
-/// F12: what was deleted before its conversation moved is put back where it has moved to and says so, also
-/// for the start after next; once by hand.
+/// F12: a transcript that was lost before its conversation moved is restored in the new folder, and its records name
+/// the new folder. This works after several moves, and also on request.
 #[tokio::test]
 async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
     let home = Home::new();
@@ -434,7 +440,7 @@ async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
         keep(&app, json!({"conversationId": id})).await.unwrap();
         let records = fs::read_to_string(transcript(&home, head.as_str())).unwrap();
         lose(&home);
-        // Of the folder alone, or with all that ran in it.
+        // Move the conversation alone and the whole folder in turn.
         let new = home.folder_named(name);
         match round % 2 {
             0 => drop(move_to(&app, id, &new).await.unwrap()),
@@ -446,7 +452,7 @@ async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
             2 => {
                 let put = restore(&app, json!({"conversationId": id})).await.unwrap();
                 assert_eq!(put.restored, [transcript(&home, head.as_str()).to_str().unwrap()]);
-                // There is nothing more.
+                // A second restore has nothing to do.
                 let again = restore(&app, json!({"conversationId": id})).await.unwrap();
                 assert_eq!(again.restored, [] as [String; 0]);
                 Via::Resume
@@ -472,7 +478,7 @@ async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
     assert_eq!(app.chain(id).await.len(), 1);
 }
 
-/// A branch and an edit have it put back as a prompt has, so that nobody needs to resume first.
+/// A fork and an edit restore a missing transcript as a prompt does, without a resume first.
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
     let home = Home::keeping_nothing();
@@ -485,7 +491,7 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
     let fork = |at: Option<&String>| json!({"conversationId": id, "at": at});
     let edit = |at: &String| json!({"conversationId": id, "at": at, "prompt": "instead"});
 
-    // Nothing is kept: what is missing is said, and changes nothing.
+    // Without a copy the calls are refused and change nothing.
     let aside = home.data().join("aside");
     let projects = home.data().join("loopback/projects");
     fs::rename(&projects, &aside).unwrap();
@@ -520,7 +526,7 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
         app.ask("conversation/undo", id).await;
         assert_eq!(fs::read(transcript(&home, head.as_str())).unwrap(), whole);
     }
-    // Another conversation's stays where it is.
+    // A refused fork of another conversation restores no transcript of this one.
     let other = app.begun(&home.project(), &["other"]).await;
     lose(&home);
     let forked = app
@@ -537,7 +543,8 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
 async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_it_is_branched() {
     let home = Home::keeping_nothing();
     let (daemon, app) = home.opened().await;
-    // Turns that were cancelled stand in the transcript too, so that it does not show what it lacks.
+    // A cancelled turn is in the transcript but is not counted, so the number of turns does not show that one is
+    // missing.
     for cancelled in [false, true] {
         let id = app.begun(&home.project(), &["first", "second"]).await;
         if cancelled {
@@ -562,7 +569,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_i
             let refusal = app.call(method, params).await;
             refused(refusal, ErrorKind::TranscriptDamaged);
         }
-        // Put back by hand that is told as well.
+        // A restore on request reports the missing turn too.
         let told = restore(&app, json!({"conversationId": id})).await.unwrap();
         assert_eq!((told.restored.len(), told.missing_turns), (1, 1));
         lose(&home);
@@ -584,7 +591,8 @@ async fn a_copy_that_is_older_than_the_conversation_is_resumed_and_told_before_i
     }
 }
 
-/// Each session is where its agent looks for what ran in its folder, whichever the conversation is in now.
+/// A session is restored to the place that belongs to the folder in which it ran, even if the conversation runs in
+/// another folder now.
 #[tokio::test]
 async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
     let home = Home::keeping_nothing();
@@ -605,8 +613,8 @@ async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
     assert_eq!(transcript(&home, first.as_str()), path);
 }
 
-/// As its vendor's clean-up leaves it: the branch has no transcript yet or no longer, and its source only a
-/// kept copy.
+/// After the agent's own clean-up, a branch that was never prompted has no transcript, and only a kept copy is left of
+/// its source.
 #[tokio::test]
 async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_its_source() {
     let home = Home::keeping_nothing();
@@ -645,7 +653,7 @@ async fn a_session_that_was_left_names_the_folder_in_which_it_is_restored() {
     );
 }
 
-/// The moved transcript is another file than the one that was linked.
+/// A move writes a new file, so the kept hard link must be made again.
 #[tokio::test]
 async fn a_moved_transcript_is_linked_again() {
     let home = Home::new();

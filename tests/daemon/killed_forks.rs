@@ -1,5 +1,5 @@
-//! A daemon that is killed while it brings the files that the agent's own fork names: the next start leaves nothing
-//! half-done beside the transcript, and brings the files.
+//! A daemon that is killed while it copies the files that are named by a fork of the agent's own: the next start
+//! removes unfinished copies and copies the files.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

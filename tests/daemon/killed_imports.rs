@@ -1,9 +1,11 @@
-//! A daemon that is killed while it imports: afterwards the conversation is there whole or nothing of it is.
+//! A daemon that is killed while it imports: after the next start the conversation is there, whole, or nothing of it
+//! is.
 //!
-//! Nothing outside can stop a daemon between two of its system calls: a kill follows a change on disk as soon as that is seen,
-//! and the daemon may have come further by then, up to the answer. If a file is still missing after the kill, nothing was
-//! recorded, and nothing of the import may be left. If the import was answered, the conversation must be there. If all files
-//! are there without an answer, only the record says which. A test fails unless a kill came while files were missing.
+//! A test cannot stop a daemon between two system calls. It kills the daemon as soon as it sees a change on disk; by
+//! then the daemon may have done more, or have answered already. If a file is still missing after the kill, nothing was
+//! recorded, and nothing of the import may be left. If the import was answered, the conversation must be there. If all
+//! files are there without an answer, both results are correct. A test fails unless a kill came while files were
+//! missing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -40,7 +42,7 @@ async fn exported(there: &Home) -> (ConversationId, String) {
     (id, path)
 }
 
-/// How many of those files there are with what they hold.
+/// Counts the files of results in the agent's folder, and checks their contents.
 fn results(here: &Home) -> usize {
     let all = files_below(&here.data().join("loopback")).into_iter();
     all.filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
@@ -51,12 +53,13 @@ fn results(here: &Home) -> usize {
         .count()
 }
 
-/// Kills a daemon when its import has put at least so many files in place, or has answered. Returns whether it has answered.
+/// Kills a daemon when its import has put at least so many files in place, or has answered. Returns whether it has
+/// answered.
 async fn killed_at(here: &Home, params: &serde_json::Value, files: usize) -> bool {
     let (daemon, app) = here.opened().await;
     let data = here.data();
     let watched = Watched::below(&data);
-    // One that is quicker than this leaves files too, so that it is always found.
+    // An import that is faster than this check leaves files too, so the check succeeds in any case.
     let is_so_far = move || {
         let placed = files_below(&data.join("loopback")).len();
         let has_begun = placed > 0 || data.join("imports").exists();
@@ -112,7 +115,7 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
         assert!(!is_answered, "killed at {files} files");
         let left = files_below(&here.data().join("loopback"));
         assert_eq!(left, [] as [PathBuf; 0], "killed at {files} files");
-        // Nor a folder that it made.
+        // The folder that the import made is deleted too.
         assert!(!here.data().join("loopback").exists(), "killed at {files} files");
         let again = import(&app, params).await.unwrap();
         assert_eq!(again.id == id, !new_ids);
@@ -122,7 +125,8 @@ async fn an_import_that_is_killed_leaves_nothing_or_a_whole_conversation() {
     assert_ne!(interrupted, 0, "no kill came in the middle");
 }
 
-/// The conversation and the answer to the call are recorded together, whatever comes after.
+/// The conversation and the response are recorded together: after a kill the repeated call returns the same
+/// conversation.
 #[tokio::test]
 async fn an_import_that_was_killed_after_its_record_is_not_done_again() {
     let (there, here) = (Home::new(), Home::new());
@@ -134,7 +138,7 @@ async fn an_import_that_was_killed_after_its_record_is_not_done_again() {
         Event::Snapshot { conversation, .. } => Some(conversation.id),
         _ => None,
     });
-    // What was unpacked is still being removed then.
+    // When the conversation is announced, the unpacked bundle is still being removed.
     let made = tokio::select! {
         biased;
         made = announced => made,
@@ -148,13 +152,14 @@ async fn an_import_that_was_killed_after_its_record_is_not_done_again() {
     assert_eq!(results(&here), RESULTS);
 }
 
-/// What a killed import left is kept for a daemon that can tell whether its conversation was written down.
+/// An ephemeral daemon cannot tell whether a killed import was recorded, so it leaves the files to the next ordinary
+/// start.
 #[tokio::test]
 async fn an_ephemeral_daemon_takes_nothing_back() {
     use std::os::unix::ffi::OsStrExt;
     let (there, here) = (Home::new(), Home::new());
     let (_, path) = exported(&there).await;
-    // Its store knows of no such conversation.
+    // This start creates a store without the conversation of the plan below.
     drop(here.start());
     let left = here.folder_named("agent") + "/.left.tmp";
     fs::write(&left, "half").unwrap();

@@ -1,15 +1,16 @@
-//! A daemon that is killed while a conversation goes to another folder: afterwards it is there, or where it was.
+//! A daemon that is killed while it moves a conversation: afterwards the conversation is in the new folder or in the
+//! old one.
 //!
-//! Nothing outside can stop a daemon between two of its system calls: a kill follows a change on disk as soon as that is seen,
-//! and the daemon may have come further by then, up to the answer. What a kill proves depends on what is found after it:
+//! A test cannot stop a daemon between two system calls. It kills the daemon as soon as it sees a change on disk; by
+//! then the daemon may have done more, or have answered already. What a kill proves depends on what is found after it:
 //!
 //! | found | proves |
 //! |---|---|
-//! | a file in its old place, and no answer | nothing was recorded: everything is taken back |
-//! | no file in its old place, and no answer | everything has moved, or is taken back: which one, only the record says |
-//! | an answer | what was answered has moved, whatever comes after |
+//! | a file in its old place, and no answer | nothing was recorded: the move is undone |
+//! | no file in its old place, and no answer | the move is complete or undone; both are correct |
+//! | an answer | the move was recorded: it is complete |
 //!
-//! Each is asserted as such, and a test fails unless a kill came while files were in both places.
+//! The tests assert each of these, and fail unless a kill came while files were in both places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,24 +29,24 @@ use crate::signs::Watched;
 /// How many files lie beside the transcript: enough that a move can be killed in the middle of them.
 const FILES: usize = 100;
 
-/// Up to where a move has come.
+/// A step of a move, at which the daemon is killed.
 #[derive(Clone, Copy, Debug)]
 enum Reached {
-    /// It is written down that a folder goes.
+    /// The intent of a tree move is written.
     Noted,
-    /// So many journals were begun.
+    /// At least this many journals were begun.
     Begun(usize),
-    /// So many files are being copied, or are there.
+    /// At least this many files are being copied, or are copied.
     Copied(usize),
-    /// So many have their names.
+    /// At least this many copies have their final names.
     Placed(usize),
-    /// So many were taken from their places by moves that are not recorded.
+    /// At least this many files were taken from their old places by moves that are not recorded yet.
     Taken(usize),
 }
 
 fn is_reached(reached: Reached, data: &Path, old: usize, begun: &mut BTreeSet<PathBuf>) -> bool {
     let moves = files_below(&data.join("moves"));
-    // That of a move that is recorded is gone.
+    // The journal of a recorded move is deleted, so all journals seen so far are collected.
     begun.extend(moves.iter().filter(|path| path.ends_with("journal")).cloned());
     let named = |path: &&PathBuf| !path.file_name().unwrap().to_string_lossy().starts_with('.');
     let all = files_below(&data.join("loopback/projects"));
@@ -62,7 +63,7 @@ fn is_reached(reached: Reached, data: &Path, old: usize, begun: &mut BTreeSet<Pa
     }
 }
 
-/// What was found after a kill, see the module.
+/// What was found after a kill; see the table at the top of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     FileInOldPlace,
@@ -88,8 +89,8 @@ impl Found {
     }
 }
 
-/// Waits until a move has come so far, or is answered. Returns whether it was answered. `old` files of the agent were there
-/// before.
+/// Waits until a move has reached this step or is answered, and returns whether it was answered. `old` is the number of
+/// the agent's files before the move.
 async fn is_answered_before<T: std::fmt::Debug>(
     home: &Home,
     reached: Reached,
@@ -120,12 +121,14 @@ async fn is_answered_before<T: std::fmt::Debug>(
     }
 }
 
-/// Whether a killed move left copies, or files that it took from their places. `old` files of the agent were there before.
+/// Returns whether a killed move left copies, or files that it had taken from their places. `old` is the number of the
+/// agent's files before the move.
 fn is_partly_copied(home: &Home, old: usize) -> bool {
     is_reached(Reached::Copied(1), &home.data(), old, &mut BTreeSet::new())
 }
 
-/// D7: whenever it ends, each file is in one place, whole, and the conversation goes on with all of them.
+/// D7: whenever the daemon is killed, each file is in exactly one place afterwards, whole, and the conversation
+/// continues with all of them.
 #[tokio::test]
 async fn a_move_that_is_killed_is_done_or_taken_back() {
     let mut between = 0;
@@ -184,8 +187,7 @@ async fn a_move_that_is_killed_is_done_or_taken_back() {
     assert_ne!(between, 0, "no kill came in the middle");
 }
 
-/// The same of all that ran in a folder: conversations and transcripts that are nobody's go together or not
-/// at all.
+/// A tree move moves all conversations of a folder, and the transcripts that belong to none, or nothing at all.
 #[tokio::test]
 async fn a_move_of_a_folder_that_is_killed_is_done_or_taken_back_as_a_whole() {
     let mut between = 0;

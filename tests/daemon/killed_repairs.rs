@@ -1,10 +1,10 @@
-//! A daemon that is killed while it makes a repaired copy: the next start leaves nothing of it in the agent's folders, or the
-//! whole copy.
+//! A daemon that is killed while it makes a repaired copy: after the next start the agent's folders contain the whole
+//! copy or nothing of it.
 //!
-//! Nothing outside can stop a daemon between two of its system calls: a kill follows a change on disk as soon as that is seen,
-//! and the daemon may have come further by then, up to the answer. The copy stays, whole, if the repair was answered, if the
-//! conversation continues with it, or if without a conversation its intent was deleted; otherwise nothing of it may be left.
-//! The test fails unless a kill came before one of these.
+//! A test cannot stop a daemon between two system calls. It kills the daemon as soon as it sees a change on disk; by
+//! then the daemon may have done more, or have answered already. The copy stays, whole, if the repair was answered, if
+//! the conversation continues with it, or, for a session without a conversation, if its intent was deleted. Otherwise
+//! nothing of it may be left. The test fails unless a kill came before one of these.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ const ID: &str = "0f1a1f5e-0000-4000-8000-000000000000";
 /// How many results of tools the transcript names: enough that a repair can be killed in the middle of them.
 const RESULTS: usize = 300;
 
-/// All that is below a folder, folders too.
+/// All files and folders below a folder.
 fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
@@ -37,7 +37,7 @@ fn all_below(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// A session that nobody holds, with many long results of tools and a torn record at its end.
+/// Writes a session that belongs to no conversation, with many long results of tools and a torn record at its end.
 fn damaged(home: &Home) {
     let folder = home.data().join("loopback/projects/-elsewhere");
     let results = folder.join("lender/tool-results");
@@ -82,7 +82,8 @@ async fn adopted(home: &Home) -> ConversationId {
     serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap()
 }
 
-/// Kills a daemon when its repair has begun so many files, or has answered. Returns the copy that it has answered with.
+/// Kills the daemon when its repair has begun more than `files` files, or has answered. Returns the id of the copy if
+/// the repair was answered.
 async fn killed_at(home: &Home, conversation: Option<ConversationId>, files: usize) -> Option<String> {
     let (daemon, app) = home.opened().await;
     let params = match conversation {

@@ -1,5 +1,5 @@
-//! A daemon that is killed after it restored a transcript from an older copy, and before it reported what is missing: the next
-//! resume reports that, although the transcript looks whole by then.
+//! A daemon that is killed after it restored a transcript from an older copy, and before it reported what is missing:
+//! the next resume reports that, although the transcript looks whole by then.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,10 +23,10 @@ use crate::scripted::{self, LOAD_NEEDS, SILENT_ON_LOAD};
 use crate::signs::Watched;
 use crate::support::{App, refused};
 
-/// Nothing is kept but what a test asks for.
+/// Copies are made only when a test asks for them.
 const KEEP_NOTHING: &str = "[keep]\nenabled = false\n";
 
-/// The file that says what the restored transcript of a session lacks.
+/// The mark that records how many turns the restored transcript of a session lacks.
 fn mark_of(home: &Home, session: &str) -> Option<PathBuf> {
     let marks = files_below(&home.data().join("kept/unreported")).into_iter();
     let mut marks = marks.filter(|mark| mark.ends_with(format!("{session}.mark")));
@@ -41,7 +41,7 @@ fn unreported(home: &Home, session: &str) -> Value {
     line["note"]["turns"].clone()
 }
 
-/// The one list of copies.
+/// The path of the only list of copies.
 fn list(home: &Home) -> PathBuf {
     let mut lists = files_below(&home.data().join("kept"));
     lists.retain(|path| path.ends_with("kept.json"));
@@ -49,8 +49,8 @@ fn list(home: &Home) -> PathBuf {
     list.clone()
 }
 
-/// A closed conversation whose transcript holds a cancelled turn, which is not counted, and lacks the last turn, because it was
-/// restored from an older copy. The transcript does not show that.
+/// Makes a closed conversation whose transcript was restored from an older copy and lacks the last turn. The transcript
+/// does not show that, because it also has a cancelled turn, which is not counted.
 async fn restored(home: &Home) -> (Daemon<'_>, App, ConversationId) {
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
@@ -87,7 +87,7 @@ async fn assert_reported_once(app: &App, id: ConversationId) {
     );
 }
 
-/// Whatever begins with the head would take the rest for all of it.
+/// Asserts that forks, edits and repairs are refused: they would copy the incomplete head as if it were whole.
 async fn assert_not_to_be_branched(app: &App, id: ConversationId, place: Option<&CheckpointId>) {
     let mut calls = vec![
         ("conversation/fork", json!({"conversationId": id})),
@@ -110,8 +110,8 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     let id = app.begun(&home.project(), &["first", "second"]).await;
     let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
     app.call("conversation/update", plan).await.unwrap();
-    // A turn that was cancelled before the agent said a word stands in the transcript, and is not counted: so the transcript does
-    // not show what it lacks.
+    // A turn that was cancelled before the agent's first word is in the transcript but is not counted, so the
+    // transcript does not show what it lacks.
     cancelled_turn(&daemon, &app, id).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
@@ -121,7 +121,7 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     app.close(id).await;
     lose(&home);
     let mut raw = daemon.raw().await;
-    // The agent has opened the restored session by then, and nothing was reported.
+    // While this request is held, the agent has opened the restored session, and the missing turn is not reported yet.
     gate.hold("session/set_mode");
     raw.send("conversation/resume", json!({"conversationId": id}))
         .await;
@@ -139,7 +139,7 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     let export = json!({"conversationId": id, "path": bundle});
     let exported = app.call("conversation/export", export).await.unwrap();
     assert_eq!(exported["gaps"][0]["upstreamId"], json!(head), "{exported}");
-    // Nobody is told of a resume that is refused.
+    // A refused resume does not count as a report of the missing turn.
     let strict = json!({"conversationId": id, "minFidelity": "full"});
     let error = refused(
         app.call("conversation/resume", strict).await,
@@ -157,10 +157,11 @@ async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     drop(daemon);
 }
 
-/// Codex' rollouts are not compared with what was acknowledged, unless they were restored.
+/// Codex's rollouts are compared with the acknowledged turns only after they were restored.
 #[tokio::test]
 async fn what_a_restored_rollout_lacks_is_reported_by_the_next_daemon() {
-    // Without a number only the rollout tells, in which a compaction may have been a turn.
+    // If the list does not say how many turns the copy has, they are counted in the rollout, where a compaction may
+    // look like a turn.
     for (kept_turns_are_known, turns) in [(true, 1), (false, 2)] {
         let home = codex_watching::home();
         let mut config = File::options().append(true).open(home.config_file()).unwrap();
@@ -199,7 +200,7 @@ async fn what_a_restored_rollout_lacks_is_reported_by_the_next_daemon() {
     }
 }
 
-/// The list as it is after a link was copied: how many turns are in it is not known.
+/// Removes the numbers of turns from the list, as if a hard link had been copied, whose number of turns is unknown.
 fn forget_turns(home: &Home) {
     let list = list(home);
     let mut line: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
@@ -215,7 +216,7 @@ fn write_list(list: &Path, mut line: Value) {
     fs::write(list, format!("{line}\n")).unwrap();
 }
 
-/// How many sessions the agent was asked to load.
+/// The number of `session/load` requests that the agent has received.
 fn loads(home: &Home) -> usize {
     let heard = scripted::heard_lines(home, "codex");
     heard
@@ -224,7 +225,7 @@ fn loads(home: &Home) -> usize {
         .count()
 }
 
-/// An answer to a client that puts a transcript back is no report of the conversation.
+/// The response of `transcript/restore` does not count as a report: the next resume still reports the missing turn.
 #[tokio::test]
 async fn what_was_restored_by_hand_is_reported_by_the_next_resume() {
     let home = Home::keeping_nothing();
@@ -244,7 +245,7 @@ async fn what_was_restored_by_hand_is_reported_by_the_next_resume() {
     let restored = app.call("transcript/restore", restore).await.unwrap();
     assert_eq!(restored["missingTurns"], json!(1));
     drop(daemon);
-    // Old copies are deleted at a start, but not what says what is missing.
+    // This start deletes old copies, but not the mark that records the missing turn.
     home.configure("default_agent = \"loopback\"\n[keep]\nenabled = false\ndays = 1\n");
     let passed = home.data().join("kept/passed");
     let watched = Watched::below(&home.data());
@@ -261,7 +262,7 @@ async fn keep_total(app: &App) -> u64 {
     keep(app, json!({})).await.unwrap().total.unwrap().sessions
 }
 
-/// How a list of copies, or a mark, becomes one that cannot be read.
+/// Ways to make a list of copies, or a mark, unreadable.
 const SPOILED: [&str; 2] = ["damaged", "of a newer version"];
 
 fn spoil(path: &Path, how: &str) {
@@ -279,7 +280,7 @@ fn spoil(path: &Path, how: &str) {
     }
 }
 
-/// What a transcript lacks is known even if the list of its copies is not.
+/// If the list of copies cannot be read, the mark still records what a transcript lacks.
 #[tokio::test]
 async fn a_list_that_cannot_be_read_hides_no_missing_turns() {
     for how in SPOILED {
@@ -295,7 +296,7 @@ async fn a_list_that_cannot_be_read_hides_no_missing_turns() {
     }
 }
 
-/// A conversation that was never restored is whole, whatever becomes of the list of its copies.
+/// A conversation that was never restored counts as whole, even if the list of its copies cannot be read.
 #[tokio::test]
 async fn a_list_that_cannot_be_read_makes_no_turns_missing() {
     for how in SPOILED {
@@ -318,7 +319,8 @@ async fn a_list_that_cannot_be_read_makes_no_turns_missing() {
     }
 }
 
-/// That there is a mark says that turns are missing. Once they are reported it is set aside, as it was.
+/// A mark that cannot be read still means that turns are missing. After that is reported, the mark is set aside
+/// unchanged.
 #[tokio::test]
 async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
     for how in SPOILED.into_iter().chain(["a folder"]) {
@@ -353,7 +355,8 @@ async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
     }
 }
 
-/// The history says so too, whether it is read from the restored file or, once that is gone again, from the backup.
+/// The history reports the gap, whether it is read from the restored file or, after that is deleted too, from the kept
+/// copy.
 #[tokio::test]
 async fn a_mark_that_cannot_be_read_is_a_gap_in_the_history() {
     let home = Home::keeping_nothing();
@@ -370,8 +373,9 @@ async fn a_mark_that_cannot_be_read_is_a_gap_in_the_history() {
     }
 }
 
-/// A conversation that continues on another session: its older session, the first place in it, and the transcript, which is missing.
-/// It was restored from an older copy before, and backed up again, so only its mark says that the copy lacks a turn.
+/// Makes a conversation that continues in another session. Returns its older session and the first checkpoint in that.
+/// The older session's transcript is missing. It was restored from an older copy before, and then copied again, so only
+/// its mark records that the copy lacks a turn.
 async fn older_restored(home: &Home) -> (Daemon<'_>, App, ConversationId, UpstreamId, CheckpointId) {
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["first"]).await;
@@ -395,7 +399,7 @@ async fn older_restored(home: &Home) -> (Daemon<'_>, App, ConversationId, Upstre
     (daemon, app, id, older, place)
 }
 
-/// A copy that lacks an unknown number of turns is not whole.
+/// A copy that lacks an unknown number of turns is not restored as if it were whole.
 #[tokio::test]
 async fn a_mark_that_cannot_be_read_keeps_an_older_session_from_being_restored_as_whole() {
     for how in SPOILED.into_iter().chain(["a folder"]) {
@@ -409,7 +413,7 @@ async fn a_mark_that_cannot_be_read_keeps_an_older_session_from_being_restored_a
     }
 }
 
-/// A resume restores only the head of a conversation.
+/// A resume restores only the head, so for an older session the error names a command that restores it.
 #[tokio::test]
 async fn the_refusal_of_an_older_session_that_lacks_turns_names_the_command_that_restores_it() {
     let home = Home::keeping_nothing();
@@ -426,11 +430,11 @@ async fn the_refusal_of_an_older_session_that_lacks_turns_names_the_command_that
     let forked = app.call("conversation/fork", fork).await.unwrap();
     let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
     assert_eq!(app.remembered(branch).await, ["first"]);
-    // What the session lacks is still known.
+    // The mark is kept.
     assert_eq!(unreported(&home, older.as_str()), json!(1));
 }
 
-/// What was not restored lacks nothing.
+/// After a restore that failed, no turns are reported as missing.
 #[tokio::test]
 async fn a_restore_that_fails_leaves_no_mark() {
     let home = Home::keeping_nothing();
@@ -444,13 +448,13 @@ async fn a_restore_that_fails_leaves_no_mark() {
     let path = home.transcript(head.as_str()).unwrap();
     let text = fs::read(&path).unwrap();
     lose(&home);
-    // The folder of the transcript cannot be made.
+    // First failure: the folder of the transcript cannot be made.
     let projects = home.data().join("loopback/projects");
     fs::write(&projects, "").unwrap();
     let restore = || app.call("transcript/restore", json!({"conversationId": id}));
     restore().await.unwrap_err();
     fs::remove_file(&projects).unwrap();
-    // The copy is damaged.
+    // Second failure: the copy is damaged.
     let copy = Path::new(&kept.kept[0].path);
     let mut bytes = fs::read(copy).unwrap();
     let middle = bytes.len() / 2;
@@ -465,7 +469,8 @@ async fn a_restore_that_fails_leaves_no_mark() {
     assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
 }
 
-/// The agent would continue with what it has in memory, and nothing would report what the file lacks.
+/// The agent of an open session would continue with what it has in memory, and nothing would report what the restored
+/// file lacks.
 #[tokio::test]
 async fn nothing_is_restored_into_an_open_session() {
     let home = Home::keeping_nothing();
@@ -475,7 +480,7 @@ async fn nothing_is_restored_into_an_open_session() {
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
     let names = [json!({"conversationId": id}), json!({"upstreamId": head})];
-    // Nothing is to be done.
+    // The transcript is there, so there is nothing to restore.
     for params in &names {
         let answer = app.call("transcript/restore", params.clone()).await.unwrap();
         assert_eq!(answer["restored"], json!([]));

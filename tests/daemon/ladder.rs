@@ -1,4 +1,4 @@
-//! The ways back to a session, over the wire: what is tried, in which order, and how honestly it is told.
+//! The ways to bring a session back, over the wire: which are tried, in which order, and how the result is reported.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ async fn live_a_session_that_is_open_is_used_as_it_is() {
     assert_eq!(
         app.send(id, "second").await.resumed,
         None,
-        "this prompt had to bring nothing back"
+        "the session was open, so nothing was resumed"
     );
     let resumed = app.resumed(id).await;
     full(&resumed);
@@ -58,7 +58,7 @@ async fn resume_brings_a_session_back_after_the_daemon_was_killed() {
     let Event::Resumed { resumed: told } = events.until("resumed").await else {
         unreachable!()
     };
-    assert_eq!(told, resumed, "it is an event too");
+    assert_eq!(told, resumed, "the event has the same contents as the response");
     assert!(home.path().join("elsewhere/made.txt").exists());
     assert_eq!(app.remembered(id).await[0], "first");
     assert_eq!(app.lineage(id).await.len(), 1);
@@ -83,7 +83,7 @@ async fn resume_brings_a_session_back_whose_process_was_killed_while_it_rested()
     assert_eq!(app.remembered(id).await, ["first", "second"]);
 }
 
-/// The same session in a new process, where the process was at fault and not the session.
+/// If the agent process dies while it loads a session, the same session is loaded in a new process.
 #[tokio::test]
 async fn fresh_process_is_tried_when_the_process_fails() {
     let home = Home::with_config(&scripted::configured(
@@ -102,7 +102,7 @@ async fn fresh_process_is_tried_when_the_process_fails() {
     assert_eq!(turn.upstream_id, head);
 }
 
-/// Where an agent has no resume its load is used, and what it replays is not told again.
+/// If an agent has no resume, `session/load` is used, and subscribers do not get the history that it replays.
 #[tokio::test]
 async fn load_brings_a_session_back_without_telling_its_history_again() {
     let home = Home::with_config(&scripted::configured(
@@ -117,10 +117,10 @@ async fn load_brings_a_session_back_without_telling_its_history_again() {
     let resumed = said.turn.resumed.unwrap();
     full(&resumed);
     assert_eq!(tried(&resumed), [(Via::Load, true)]);
-    assert_eq!(said.words, "", "the replay is history");
+    assert_eq!(said.words, "", "replayed messages are not sent to subscribers");
 }
 
-/// D4, D16: an id that the agent has forgotten is copied under a new one, with all that was said.
+/// D4, D16: a session that the agent has forgotten is copied under a new id, with its whole history.
 // Against F16.
 #[tokio::test]
 async fn copied_a_forgotten_session_goes_on_under_a_new_id() {
@@ -178,7 +178,8 @@ async fn copied_a_forgotten_session_goes_on_under_a_new_id() {
     }
 }
 
-/// F5, F16: the roll happens once; afterwards the conversation is simply where it is.
+/// F5, F16: each forgotten session is replaced once. After 20 times the history is whole, and the oldest id still finds
+/// the conversation.
 #[tokio::test]
 async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
     let home = Home::new();
@@ -193,17 +194,18 @@ async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
     assert_eq!(app.remembered(id).await, expected);
     assert_eq!(app.chain(id).await.len(), 16, "the chain is bounded");
     let lineage = app.lineage(id).await;
-    assert_eq!(lineage.len(), 21, "the lineage is not");
+    assert_eq!(lineage.len(), 21, "the lineage is not bounded");
     let oldest = lineage[0].upstream_id.clone();
     let found = app.ask("conversation/get", oldest).await;
     assert_eq!(
         found["conversation"]["id"],
         json!(id),
-        "an id that left the chain still leads here"
+        "an id that left the chain still finds the conversation"
     );
 }
 
-/// The transcript of the head is gone: the nearest ancestor is taken up at the place where it was left.
+/// If the head's transcript is missing, the conversation continues from the nearest ancestor, at the checkpoint where
+/// it left that session.
 #[tokio::test]
 async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing() {
     let home = Home::keeping_nothing();
@@ -242,7 +244,7 @@ async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing()
     assert!(head.from_checkpoint_id.is_some());
 }
 
-/// An ancestor is cut where it was left: what it went through afterwards is none of this history.
+/// The copy of an ancestor ends where the branch began: later turns of the ancestor are not part of the branch.
 #[tokio::test]
 async fn older_link_never_brings_back_what_was_left_behind() {
     let home = Home::keeping_nothing();
@@ -277,7 +279,8 @@ async fn older_link_after_a_copy_was_lost_too() {
     assert_eq!(app.remembered(id).await, ["[[say first]][[forget]]", "go on"]);
 }
 
-/// F15, F17: nothing can be resumed, but what was said can be read: it is retold, and said so.
+/// F15, F17: if nothing can be resumed but the transcript can be read, its text is sent with the next prompt, and the
+/// fidelity is reported as `text`.
 #[tokio::test]
 async fn text_retells_what_can_be_read_and_says_so() {
     let home = Home::new();
@@ -296,12 +299,15 @@ async fn text_retells_what_can_be_read_and_says_so() {
     assert_eq!(
         app.get(id).await.head,
         Some(old.clone()),
-        "a failure clears no chain"
+        "a failure does not change the head"
     );
 
     let mut events = app.events(id).await;
     let said = app.say(id, "go on").await;
-    assert_eq!(said.words, "echo: go on", "the retelling is no request");
+    assert_eq!(
+        said.words, "echo: go on",
+        "the agent does not reply to the retold history"
+    );
     let resumed = said.turn.resumed.unwrap();
     assert_eq!((resumed.via, resumed.fidelity), (Via::Text, Fidelity::Text));
     let Event::Rolled { cause, fidelity, .. } = events.until("rolled").await else {
@@ -317,13 +323,13 @@ async fn text_retells_what_can_be_read_and_says_so() {
         remembered[0].contains("two") && remembered[0].ends_with("go on"),
         "{remembered:?}"
     );
-    // It is told once: the next prompt is sent as it is.
+    // The history is retold once: the next prompt is sent as it is.
     assert_eq!(app.say(id, "and on").await.words, "echo: and on");
     assert_eq!(app.remembered(id).await.last().unwrap(), "and on");
 }
 
-/// F11: nothing readable anywhere: that is said with all attempts, nothing changes, and only an explicit wish
-/// starts anew.
+/// F11: if no transcript can be read, the error lists all attempts and nothing changes. A new session starts only if
+/// the caller passes `minFidelity: none`.
 #[tokio::test]
 async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     let home = Home::keeping_nothing();
@@ -365,7 +371,7 @@ async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     assert_eq!((chain.len(), chain[1].relation), (2, Relation::Fresh));
 }
 
-/// `minFidelity: full` refuses what is less than that, and takes what is not.
+/// `minFidelity: full` refuses a partial resume and accepts a full one.
 #[tokio::test]
 async fn min_fidelity_full_takes_nothing_less() {
     let home = Home::keeping_nothing();
@@ -392,7 +398,8 @@ async fn min_fidelity_full_takes_nothing_less() {
     assert_eq!(turn["resumed"]["via"], "copied");
 }
 
-/// F6: an id that was handed out and never written to is no loss: a new session, and no alarm.
+/// F6: if a session id was handed out but never written to, nothing is lost: a new session replaces it, and no loss is
+/// reported.
 #[tokio::test]
 async fn a_session_that_was_never_written_is_replaced_without_an_alarm() {
     let home = Home::new();
@@ -418,11 +425,12 @@ async fn a_session_that_was_never_written_is_replaced_without_an_alarm() {
     assert_eq!(
         app.lineage(made.id).await[0].upstream_id,
         phantom,
-        "it is not forgotten"
+        "the lineage keeps the unused id"
     );
 }
 
-/// D1, D9: a folder that is gone is told as such, and the conversation goes on when it is back.
+/// D1, D9: while the folder is missing, calls are refused with `invalidCwd` and nothing changes. When the folder is
+/// back, the conversation continues.
 #[tokio::test]
 async fn a_folder_that_is_gone_changes_nothing() {
     let home = Home::new();
@@ -446,7 +454,7 @@ async fn a_folder_that_is_gone_changes_nothing() {
     assert_eq!(app.remembered(id).await, ["first", "second"]);
 }
 
-/// The agent's own `/clear` is seen: the conversation follows it to the new transcript and keeps the old id.
+/// The conversation follows the agent's own `/clear` to the new transcript, and the old upstream id still finds it.
 #[tokio::test]
 async fn the_agents_own_clear_is_followed() {
     let home = Home::new();
@@ -459,7 +467,7 @@ async fn the_agents_own_clear_is_followed() {
         unreachable!()
     };
     assert_eq!((from, cause), (Some(old.clone()), RollCause::Cleared));
-    // The command is no turn of the new session, and nothing of that is missing.
+    // The command does not count as a turn of the new session, so no gap is reported.
     let lacks_nothing = async || {
         for method in ["conversation/history", "conversation/export"] {
             let told = app.call(method, json!({"conversationId": id})).await.unwrap();
@@ -500,8 +508,8 @@ async fn an_undo_takes_back_the_agents_own_clear() {
     assert!(!remembered.contains(&"after".to_owned()), "{remembered:?}");
 }
 
-/// An agent that can bring nothing back and whose transcripts nobody can read: honest, and only anew when
-/// asked.
+/// An agent that cannot resume and has no readable transcripts: after a restart a prompt is refused, and a new session
+/// starts only if the caller asks for one.
 #[tokio::test]
 async fn an_agent_without_resume_or_transcripts_is_told_as_such() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -520,7 +528,7 @@ async fn an_agent_without_resume_or_transcripts_is_told_as_such() {
     );
 }
 
-/// A climb that is cancelled is let go of; the next one begins anew.
+/// Cancelling a prompt that waits for its session answers the prompt, and the conversation is idle again.
 #[tokio::test]
 async fn a_prompt_that_waits_for_its_session_can_be_cancelled() {
     let home = Home::with_config(

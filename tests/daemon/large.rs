@@ -1,4 +1,4 @@
-//! What is large: names that are refused, settings that do not break lists and subscriptions for everybody.
+//! Large values: names over the limit are refused, and large settings do not break lists and subscriptions.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::watching::saved;
 const TITLE_LIMIT_BYTES: usize = 4 * 1024;
 const NAMESPACE_LIMIT_BYTES: usize = 256;
 
-/// Of one conversation, in bytes: three dozen of these are longer than any answer.
+/// The size of one conversation's settings, in bytes. `MANY` of these are longer than any response.
 const LARGE: usize = 1_000_000;
 const MANY: usize = 36;
 
@@ -69,7 +69,8 @@ async fn a_name_that_an_agent_gives_is_cut_between_characters() {
     assert!(title.starts_with(&kept));
 }
 
-/// A page of large conversations ends early and says where the next begins; each is found once, in order.
+/// A page of large conversations ends early and has a cursor for the next page. Each conversation is found once, in
+/// order.
 #[tokio::test]
 async fn a_page_of_large_conversations_ends_early() {
     let home = Home::new();
@@ -88,7 +89,7 @@ async fn a_page_of_large_conversations_ends_early() {
         let answer: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(answer["id"], request);
         let page = answer["result"]["conversations"].as_array().unwrap();
-        assert!(!page.is_empty(), "a page holds one at least");
+        assert!(!page.is_empty(), "a page has at least one conversation");
         found.extend(page.iter().map(|one| one["id"].as_str().unwrap().to_owned()));
         cursor = answer["result"]["nextCursor"].clone();
         if cursor.is_null() {
@@ -99,12 +100,10 @@ async fn a_page_of_large_conversations_ends_early() {
     assert_eq!(found, expected);
 }
 
-/// Whoever listens to everything is told of each large conversation that is not idle, however slowly it
-/// reads.
+/// A subscriber to all conversations gets a snapshot of each large one that is not idle, however slowly it reads.
 #[tokio::test]
 async fn snapshots_that_are_large_together_are_all_told() {
-    // What waits for a client is bounded in messages here, as it is in bytes: there is never room for all of
-    // them.
+    // The subscriber's queue is limited to 16 events here, so there is never room for all snapshots at once.
     let home = Home::with_config("[limits]\nsubscriber_events = 16\n");
     let (_daemon, app) = home.opened().await;
     let mut limited = HashSet::new();
@@ -112,7 +111,7 @@ async fn snapshots_that_are_large_together_are_all_told() {
         let id = make_large(&app, &home.project(), LARGE / 4).await;
         let mut events = app.events(id).await;
         app.send(id, "[[limit 3600]]").await;
-        // Else all of them might be told at once to one who has no room for them.
+        // Without this wait, many `checkpointSaved` events could fill the queue of the subscriber below.
         saved(&mut events).await;
         limited.insert(id);
     }
@@ -126,9 +125,9 @@ async fn snapshots_that_are_large_together_are_all_told() {
         );
         assert!(limited.remove(&envelope.conversation_id));
     }
-    // And then live.
+    // Live events follow the snapshots.
     let later = app.make(&home.project()).await;
     let envelope = all.next().await;
     let told = (envelope.conversation_id, envelope.event.kind());
-    assert_eq!(told, (later, "snapshot"), "each is told of once");
+    assert_eq!(told, (later, "snapshot"), "each conversation has one snapshot");
 }

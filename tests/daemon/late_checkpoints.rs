@@ -1,4 +1,4 @@
-//! What is told of turns that reach the disk late, and what is not told of old ones that come to it again.
+//! Turns that reach the disk late are announced; old turns that come back to the disk are not announced again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::scripted;
 use crate::support::{App, Events};
 use crate::watching::{append, append_turn, leaf, saved, transcript, turn};
 
-/// A reply without a word: the test writes the transcript itself, when it likes.
+/// A script with a short reply. The scripted agent writes no transcript: the test writes it when needed.
 const QUIET: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hm."}}}}"#;
 
-/// A home with a Claude that leaves its transcripts to the test.
+/// A home with a scripted agent of kind `claude`, whose transcripts the test writes.
 fn scripted_home() -> Home {
     let home = Home::new();
     let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#;
@@ -36,7 +36,8 @@ fn path_of(home: &Home, id: &UpstreamId) -> PathBuf {
     home.path().join(format!("claude/projects/-p/{id}.jsonl"))
 }
 
-/// A conversation that has had a turn, what is told of it, and its session, of which nothing is on disk yet.
+/// Starts a conversation with one turn. Returns it with its events and its session, whose transcript does not exist
+/// yet.
 async fn begun(app: &App, home: &Home) -> (ConversationId, Events, UpstreamId) {
     let id = app.make(&home.project()).await;
     let events = app.events(id).await;
@@ -44,13 +45,13 @@ async fn begun(app: &App, home: &Home) -> (ConversationId, Events, UpstreamId) {
     (id, events, app.get(id).await.head.unwrap())
 }
 
-/// Both records of a turn as the first of its transcript.
+/// Both records of a turn that is the first in its transcript.
 fn first_turn(prompt: &str) -> String {
     let (asked, answered) = turn(&Value::Null, prompt, "Done.");
     asked + &answered
 }
 
-/// A round of the watching is over when a turn is told that was had behind everything before.
+/// Waits until the daemon has seen all earlier changes on disk: it announces a turn that came after them.
 async fn after_a_round(app: &App, home: &Home) {
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
@@ -58,14 +59,14 @@ async fn after_a_round(app: &App, home: &Home) {
     saved(&mut events).await;
 }
 
-/// What makes the agent go on in another transcript, as its own `/clear` does.
+/// A line of a script after which the agent continues in another transcript, as after its own `/clear`.
 fn clear_to(id: &UpstreamId) -> String {
     let announced = json!({"type": "system", "subtype": "init", "session_id": id});
     let params = format!(r#"{{"sessionId":$S,"message":{announced}}}"#);
     format!(r#"{{"jsonrpc":"2.0","method":"_claude/sdkMessage","params":{params}}}"#)
 }
 
-/// The same for a home whose agent writes nothing.
+/// Does the same as `after_a_round`, in a home whose agent writes no transcripts.
 async fn after_a_scripted_round(app: &App, home: &Home) {
     let other = Uuid::new_v4().to_string();
     let path = path_of(home, &UpstreamId::new(other.as_str()));
@@ -86,7 +87,7 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
     let cleared = UpstreamId::new("cleared");
     app.send(id, &clear_to(&cleared)).await;
     assert_eq!(app.get(id).await.head.as_ref(), Some(&cleared));
-    // This agent notes its command nowhere: F6, what was never written is not missing.
+    // This agent writes its command nowhere. F6: a turn that was never written is not missing.
     let history = json!({"conversationId": id});
     let history = app.call("conversation/history", history).await.unwrap();
     assert_eq!(history.get("gaps"), None, "{history}");
@@ -99,7 +100,7 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
         (told.step, told.prompt.as_str(), &told.upstream_id),
         (1, "late", &before)
     );
-    // It is told, so that what another program does in it now is nobody's.
+    // The late turn was announced, so the next turn in that transcript is another program's and is not announced.
     append_turn(&path_of(&home, &before), "beside");
     fs::write(path_of(&home, &cleared), first_turn("anew")).unwrap();
     let told = saved(&mut events).await;
@@ -107,7 +108,7 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
         (told.step, told.prompt.as_str(), &told.upstream_id),
         (1, "anew", &cleared)
     );
-    // Its prompts are counted anew.
+    // Prompts are counted anew in the new session. No prompt belongs to this turn, so another program wrote it.
     append_turn(&path_of(&home, &cleared), "there");
     let told = Event::ForeignWriter { upstream_id: cleared };
     assert_eq!(events.until("foreignWriter").await, told);
@@ -149,7 +150,7 @@ async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_
     fs::write(&path, first_turn("one")).unwrap();
     assert_eq!(saved(&mut events).await.step, 1);
     app.send(id, QUIET).await;
-    // Looked at while it has nothing of the second.
+    // This change makes the daemon read the transcript while the second turn is not in it yet.
     append(&path, "{\"type\":\"custom-title\",\"customTitle\":\"Another\"}\n");
     after_a_scripted_round(&app, &home).await;
     app.fork(id, true).await.unwrap();
@@ -163,7 +164,7 @@ async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_
     );
 }
 
-/// Commands of the agent's own lengthen the turn that stands before them.
+/// The agent's own commands extend the turn before them, and that turn is not announced again.
 #[tokio::test]
 async fn a_turn_that_becomes_longer_is_not_told_again() {
     let home = scripted_home();
@@ -182,7 +183,7 @@ async fn a_turn_that_becomes_longer_is_not_told_again() {
     assert_eq!(saved(&mut events).await.prompt, "two");
 }
 
-/// The agent itself may write its transcript anew while it works.
+/// The agent itself may replace its transcript during a turn, so no `foreignWriter` is emitted.
 #[tokio::test]
 async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing() {
     let home = Home::new();
@@ -198,7 +199,7 @@ async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing()
     after_a_round(&app, &home).await;
     app.ask("conversation/cancel", id).await;
     raw.answer(prompt).await;
-    // What is found when the turn is over is told before the next one is saved.
+    // A `foreignWriter` of the end of the turn would come before the next `checkpointSaved`.
     app.send(id, "further").await;
     loop {
         let event = events.next().await.event;
@@ -209,15 +210,15 @@ async fn a_transcript_that_is_replaced_while_a_turn_runs_is_no_foreign_writing()
     }
 }
 
-/// Moved away and back it is the same file; copied back it is another one, as it is where one takes its
-/// place.
+/// Turns of a transcript that is put back are not announced again: not if the same file is moved back, not if a copy is
+/// put back, and not if a copy replaces the file.
 #[tokio::test]
 async fn what_a_transcript_held_that_is_put_back_is_old() {
     type Way = fn(&Path, &Path);
     let ways: [(bool, Way); 3] = [
         (true, |aside, path| fs::rename(aside, path).unwrap()),
         (true, |aside, path| {
-            // At once: of one that is there and empty for a moment all is new.
+            // Rename the copy into place: in a file that is empty for a moment, all turns would count as new.
             let copy = path.with_extension("copy");
             fs::copy(aside, &copy).unwrap();
             fs::rename(copy, path).unwrap();
@@ -269,7 +270,7 @@ async fn what_a_transcript_held_that_is_put_back_in_another_life_is_old() {
     assert_eq!((told.step, told.prompt.as_str()), (3, "new"));
 }
 
-/// A session whose transcript was removed under it goes on in a new one, in which everything is new.
+/// If the transcript of an open session is deleted and a new one is begun, all turns in the new one are announced.
 #[tokio::test]
 async fn a_transcript_that_is_begun_anew_under_its_session_tells_its_turns() {
     let home = scripted_home();
@@ -305,7 +306,8 @@ async fn what_another_program_had_before_an_export_is_old_after_the_import() {
     assert_eq!((told.step, told.prompt.as_str()), (3, "behind"));
 }
 
-/// The branch on which somebody goes on within the agent has fewer turns than came with the transcript.
+/// If the user goes back to an earlier turn within the agent, the new branch has fewer turns than the adopted
+/// transcript. Its turns are announced nevertheless.
 #[tokio::test]
 async fn turns_behind_a_place_to_which_somebody_went_back_are_saved() {
     let home = scripted_home();

@@ -1,4 +1,4 @@
-//! Agents that say only long after a prompt was sent that they do not know its session.
+//! Agents that report only long after a prompt was sent that they do not know its session.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
@@ -12,22 +12,23 @@ use crate::home::{Daemon, Home};
 use crate::scripted;
 use crate::support::App;
 
-/// A prompt that the agent refuses once someone tells it to, and does not answer otherwise. What it says
-/// first is no sign of work.
+/// A prompt that the agent refuses only after `TELL` is sent. The usage update before that does not count as a sign of
+/// work.
 const REFUSED_WHEN_TOLD: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"usage_update","used":1,"size":2}}}
 await 77
 {"jsonrpc":"2.0","id":$P,"error":{"code":-32002,"message":"Resource not found","data":{"sessionId":$S}}}
 hold"#;
 
-/// A prompt of another conversation that tells it to: the client's answer to a request that it does not know.
+/// A prompt for another conversation that triggers the refusal: the response to this unknown request is what the first
+/// prompt awaits.
 const TELL: &str = r#"{"jsonrpc":"2.0","id":77,"method":"scripted/unknown","params":{"sessionId":$S}}"#;
 
 async fn make(app: &App, home: &Home) -> ConversationId {
     app.make_of(&home.project(), "scripted").await
 }
 
-/// Sends the prompt, waits until it counts as accepted though the agent has said nothing, and has it refused
-/// then. Gives the turn's id and the answer that is still to come.
+/// Sends the prompt, waits until it counts as accepted although the agent has not begun to work, and then has it
+/// refused. Returns the client, its pending request and the turn's id.
 async fn refused_late(
     daemon: &Daemon<'_>,
     app: &App,
@@ -58,7 +59,7 @@ async fn the_turn_goes_on_under_its_id_in_the_session_that_is_opened_then() {
     let sent = |event: &Event| matches!(event, Event::Update { .. }).then_some(());
     events.find(sent).await;
     events.find(sent).await;
-    // It runs in the second session: there is something to cancel, under the same id.
+    // The prompt now runs in the second session, so it can be cancelled under the same turn id.
     let cancelled = app
         .call(
             "conversation/cancel",
@@ -73,9 +74,12 @@ async fn the_turn_goes_on_under_its_id_in_the_session_that_is_opened_then() {
         (turn_id.as_str(), StopReason::Cancelled)
     );
     assert_eq!(turn.resumed.unwrap().via, Via::Fresh);
-    assert_eq!(prompts(&home), 2, "it was sent to each session once");
+    assert_eq!(prompts(&home), 2, "the prompt is sent to each session once");
     let accepted = |line: &Value| line["params"]["result"]["event"]["type"] == "promptAccepted";
-    assert!(!raw.passed.iter().any(accepted), "it is accepted once");
+    assert!(
+        !raw.passed.iter().any(accepted),
+        "the prompt is accepted only once"
+    );
 }
 
 #[tokio::test]

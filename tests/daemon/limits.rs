@@ -1,4 +1,4 @@
-//! Usage limits: a state with a time, not a new conversation.
+//! Usage limits: a limited conversation has a state with a time, and keeps its session.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::home::Home;
 
-/// F20, F23, F25: a limit is tried once, keeps the head, and is told with the time of its reset.
+/// F20, F23, F25: a prompt that hits a limit is tried once, the head is kept, and the time of the reset is reported.
 #[tokio::test]
 async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
     let home = Home::new();
@@ -21,7 +21,7 @@ async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
     let failure = turn.failure.unwrap();
     assert_eq!(failure.kind, FailureKind::RateLimited);
     let resets_at = failure.resets_at.unwrap();
-    // An hour after a moment of the turn, rounded up to a second.
+    // One hour after some moment of the turn, rounded up to a second.
     let after = app.get(id).await.updated_at;
     let [earliest, latest] = [before, after].map(|time| time.as_second() + 3_600);
     assert!(
@@ -48,9 +48,9 @@ async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
     assert_eq!(
         app.get(id).await.state,
         ConversationState::Limited,
-        "over a restart"
+        "the limit survives a restart"
     );
-    // A prompt to it is tried all the same, and one that passes lifts it.
+    // A prompt is tried despite the limit. If it succeeds, the limit is cleared.
     let turn = app.send(id, "something small").await;
     assert_eq!((turn.stop_reason, turn.upstream_id), (StopReason::EndTurn, head));
     let conversation = app.get(id).await;
@@ -61,7 +61,7 @@ async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
     assert_eq!(app.remembered(id).await, ["before", "something small"]);
 }
 
-/// F22: one conversation's limit is its own.
+/// F22: the limit of one conversation does not affect another.
 #[tokio::test]
 async fn a_limit_of_one_conversation_is_none_of_the_others() {
     let home = Home::new();
@@ -74,7 +74,7 @@ async fn a_limit_of_one_conversation_is_none_of_the_others() {
     assert_eq!(app.get(limited).await.state, ConversationState::Limited);
 }
 
-/// The main job: a limit, and behind it the upstream session is gone. The history goes on under a new id.
+/// If the upstream session is missing after a limit, the history continues under a new id, with `limit` as the cause.
 #[tokio::test]
 async fn a_session_that_is_gone_after_a_limit_is_rolled_for_that_cause() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What is told of transcripts when an agent loads them. For Codex see `codex_watching`.
+//! `checkpointLoaded` events, which report what an agent loads on a resume. For Codex see `codex_watching`.
 
 use std::fs;
 
@@ -31,14 +31,14 @@ async fn what_an_agent_loads_is_told_with_its_size() {
         messages: 4,
     };
     assert_eq!(events.until("checkpointLoaded").await, expected);
-    // The open one is not loaded again.
+    // A session that is open is not loaded again.
     app.ask("conversation/resume", id).await;
     app.send(id, "three").await;
     let all = until_saved(&mut events, 3).await;
     assert_eq!(kinds(&all, &["checkpointLoaded"]), [] as [&str; 0]);
 }
 
-/// What a compaction has replaced is in the history, and not in what the agent loads.
+/// Messages that a compaction replaced are in the history, but the agent does not load them.
 #[tokio::test]
 async fn of_a_compacted_transcript_the_summary_and_what_follows_it_is_loaded() {
     let home = Home::new();

@@ -1,5 +1,5 @@
-//! A start at which the store has lost acknowledged changes: what an earlier daemon left unfinished is not undone then, because
-//! the conversation that owns the files may be among what was lost.
+//! A start at which the store has lost acknowledged changes: what an earlier daemon left unfinished is not undone then,
+//! because the conversation that owns the files may be among what was lost.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -59,7 +59,7 @@ async fn an_imported_transcript_stays_although_the_store_lost_its_conversation()
     fs::write(&journal, kept).unwrap();
     fs::remove_dir_all(here.data().join("store")).unwrap();
 
-    // The next start finds a whole store, and must not decide what this one could not.
+    // The second start finds a whole store. It must not undo the import that the first start set aside.
     for start in 0..2 {
         let daemon = here.start();
         let app = daemon.app().await;
@@ -79,7 +79,7 @@ async fn an_imported_transcript_stays_although_the_store_lost_its_conversation()
                 && one.subject.as_deref() == imports.join("left.set-aside-1").to_str()
         });
         assert!(reported, "start {start}: {:#?}", all.diagnostics);
-        // A bundle can still be imported, and that leaves the plan alone too.
+        // The bundle can be imported again, which leaves the plan and the transcript alone too.
         if start == 1 {
             let again = json!({"path": path, "cwd": here.folder_named("again"), "newIds": true});
             import(&app, again).await.unwrap();

@@ -1,5 +1,5 @@
-//! Transcripts that a loss of power has made shorter than what was acknowledged: the conversation goes on
-//! with what is there, and says how many turns are missing.
+//! Transcripts that a loss of power has made shorter than what was acknowledged: the conversation continues with what
+//! is left, and reports how many turns are missing.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,24 +17,24 @@ use crate::continuing::{go_on, prompts};
 use crate::home::{Daemon, Home};
 use crate::support::{App, Events};
 
-/// What the disk has of the last turn of a transcript.
+/// What is left on disk of the last turn of a transcript.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     /// Nothing.
     Nothing,
     /// A part of its last record.
     Torn,
-    /// Room for it, filled with zeros.
+    /// Zeros of the same length.
     Zeros,
-    /// All but the last record, whose room is filled with zeros.
+    /// All but the last record, which is replaced by zeros.
     ZerosAtTheEnd,
 }
 
-/// Writes the file as the disk has it, in its place: second names of it have the same.
+/// Overwrites the file in place with what is left of it, so that hard links to it change too.
 fn cut(path: &Path, left: Left) {
     let whole = fs::read(path).unwrap();
     let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
-    // Its first record is the prompt.
+    // The first record that contains "three" is the prompt.
     let first_with = |word: &str| {
         let mut lines = lines.iter();
         lines.position(|line| String::from_utf8_lossy(line).contains(word))
@@ -86,7 +86,7 @@ async fn what_is_left_is_gone_on_with_and_what_is_missing_is_counted() {
     }
 }
 
-/// To begin anew is for a person to say; how much is missing is told then.
+/// A new session starts only if the caller passes `minFidelity: none`; then the number of missing turns is reported.
 #[tokio::test]
 async fn where_nothing_is_left_only_who_asks_for_it_begins_anew() {
     let home = Home::keeping_nothing();
@@ -106,10 +106,10 @@ async fn where_nothing_is_left_only_who_asks_for_it_begins_anew() {
     );
 }
 
-/// A prompt whose turn starts a tool and never ends.
+/// A prompt that starts a tool and whose turn never ends.
 pub(crate) const CUT_SHORT: &str = "[[write made.txt x]][[hang]] build it";
 
-/// Sends that prompt, or replaces a turn by it, and returns once its tool has started.
+/// Sends `CUT_SHORT`, or replaces a turn with it, and returns once its tool has started.
 pub(crate) async fn begin(daemon: &Daemon<'_>, app: &App, id: ConversationId, turn: Option<usize>) {
     let mut events = app.events(id).await;
     let (method, params) = match turn {
@@ -142,8 +142,8 @@ fn how(resumed: &Resumed) -> (Via, Fidelity, u64) {
     (resumed.via, resumed.fidelity, resumed.missing_turns)
 }
 
-/// A conversation without copies whose last turn, a prompt or an edit of an earlier one, was cut short by the end of the
-/// daemon. Its transcript is deleted.
+/// Makes a conversation without copies. Its last turn, a prompt or an edit of an earlier one, was interrupted by the
+/// end of the daemon, and its transcript was deleted after that.
 async fn lost_behind_a_tool(home: &Home, before: &[&str], edit: Option<usize>) -> ConversationId {
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), before).await;
@@ -155,7 +155,8 @@ async fn lost_behind_a_tool(home: &Home, before: &[&str], edit: Option<usize>) -
     id
 }
 
-/// The agent had the first prompt and worked on it: no acknowledged turn is missing, and yet what the history showed is.
+/// The agent had received the first prompt and worked on it. No acknowledged turn is missing, but the turn that the
+/// history showed is.
 #[tokio::test]
 async fn a_first_turn_that_was_cut_short_and_lost_is_missed() {
     for (before, edit) in [(&[][..], None), (&["one", "two"], Some(0))] {
@@ -166,14 +167,15 @@ async fn a_first_turn_that_was_cut_short_and_lost_is_missed() {
         assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable, "{edit:?}");
         let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
         assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, 1));
-        // It was told, and there is no such turn any more.
+        // The missing turn was reported once, so the next resume is full.
         app.close(id).await;
         let turn: TurnResult = serde_json::from_value(prompt(&app, id, "full").await.unwrap()).unwrap();
         assert_eq!(how(&turn.resumed.unwrap()), (Via::Resume, Fidelity::Full, 0));
     }
 }
 
-/// An edit that was cut short and lost leads to what it kept, without the turn that it made.
+/// If the session of an interrupted edit is lost, the conversation continues from the turns that the edit kept, and
+/// reports the edit's turn as missing.
 #[tokio::test]
 async fn an_edit_that_was_cut_short_and_lost_is_missed() {
     let home = Home::keeping_nothing();
@@ -184,8 +186,8 @@ async fn an_edit_that_was_cut_short_and_lost_is_missed() {
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
-/// A session that lacks the turn gets its prompt: asked to continue its last turn, it would continue another one. So it is
-/// also if the session was brought back before that.
+/// A session that lacks the interrupted turn gets its prompt again: a request to continue its last turn would continue
+/// another one. This also holds if the session was brought back earlier.
 #[tokio::test]
 async fn what_was_cut_short_and_lost_is_continued_with_its_prompt() {
     let cases = [

@@ -1,5 +1,5 @@
-//! Moves of folders as a whole: which of them can be taken back, what becomes of sessions without files, and
-//! what it takes to move many.
+//! Tree moves: which of them can be undone, what happens to sessions without files, and how much a move of many
+//! sessions reads.
 
 use std::fs;
 
@@ -20,8 +20,8 @@ async fn moves(app: &App) -> Vec<TreeMove> {
     serde_json::from_value::<TreeMoveList>(answer).unwrap().moves
 }
 
-/// Those that were done and not taken back, the newest first, over a restart too; no undo is one, and none of
-/// what was refused.
+/// `transcript/moves` lists the tree moves that were not undone, newest first, also after a restart. It lists no undos,
+/// and no moves that found nothing to move.
 #[tokio::test]
 async fn the_moves_that_can_be_taken_back_are_told() {
     let home = Home::new();
@@ -34,7 +34,7 @@ async fn the_moves_that_can_be_taken_back_are_told() {
         stray(&home, STRAY, &old, &old);
         let first = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
         move_tree(&app, "/nowhere/at/all", &new).await.unwrap();
-        // That of one conversation is its own.
+        // The move of one conversation is not listed.
         move_to(&app, id, &home.folder_named("elsewhere")).await.unwrap();
         app.ask("conversation/undo", id).await;
         let second = move_tree(&app, &new, &newer).await.unwrap().undo_id.unwrap();
@@ -57,8 +57,8 @@ async fn the_moves_that_can_be_taken_back_are_told() {
     assert_eq!(moves(&app).await, []);
 }
 
-/// Of a session whose transcript is gone there is no file to move: what is kept of it goes to the new folder
-/// when it is needed.
+/// If a session's transcript is missing, there is no file to move: its kept copy is restored in the new folder when it
+/// is needed.
 #[tokio::test]
 async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() {
     let home = Home::new();
@@ -79,7 +79,7 @@ async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() 
     assert_eq!((moved.moved, &moved.kept), (0, &vec![head.clone()]));
     assert!(
         home.transcript(head.as_str()).is_none(),
-        "a move puts nothing back"
+        "a move restores nothing"
     );
     let resumed = app.send(id, "two").await.resumed.unwrap();
     assert_eq!(tried(&resumed), [(Via::Resume, false), (Via::Archive, true)]);
@@ -91,7 +91,7 @@ async fn a_session_without_a_transcript_is_told_and_goes_on_in_the_new_folder() 
     assert_eq!(app.remembered(id).await, ["one", "two"]);
 }
 
-/// Where nothing is kept either, the move says that.
+/// If a session has neither a transcript nor a kept copy, the move lists it in `leftOut`.
 #[tokio::test]
 async fn a_session_of_which_nothing_is_left_is_told() {
     let home = Home::keeping_nothing();
@@ -110,14 +110,15 @@ async fn a_session_of_which_nothing_is_left_is_told() {
     assert_eq!(app.get(id).await.cwd, new);
 }
 
-/// Whether others borrow what lies beside a session is looked up in its folder. That is read for all of them
-/// together, and not again for each.
+/// To learn whether other sessions borrow a session's files, a move reads the transcripts in its folder. A tree move
+/// reads them once for all sessions, not again for each.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_stays_in_a_folder_is_read_once_for_all_who_leave_it() {
     const CONVERSATIONS: u64 = 32;
     const BYTES: u64 = 256 * 1024;
-    // For all that a move compares; read again for each where it goes, these would be more than 30 times.
+    // Allows for everything that a move compares. If the folder were read again for each session, each byte would be
+    // read more than 30 times.
     const TIMES: u64 = 22;
     let home = Home::keeping_nothing();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));

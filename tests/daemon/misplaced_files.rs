@@ -1,5 +1,5 @@
-//! Links, files and folders in the data folder that the daemon did not make, under names that it uses: it follows no link, changes
-//! nothing, and says what to do.
+//! Links, files and folders in the data folder that the daemon did not make, under names that it uses: it follows no
+//! link, changes nothing, and says what to do.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ const FILES: [&str; 7] = [
     "store.report",
 ];
 
-/// The folders that it makes there, beside one for each root of transcripts below `kept`.
+/// The folders that the daemon makes there, besides one for each root of transcripts below `kept`.
 const FOLDERS: [&str; 12] = [
     "exports",
     "store",
@@ -43,7 +43,7 @@ const FOLDERS: [&str; 12] = [
     "moves",
 ];
 
-/// The file in `kept` that says when all transcripts were backed up.
+/// The file in `kept` that records when all transcripts were backed up.
 const PASSED: &str = "kept/passed";
 
 /// Each entry by its path below the data folder, and whether it is a folder.
@@ -52,7 +52,7 @@ fn names() -> impl Iterator<Item = (&'static str, bool)> {
     files.chain(FOLDERS.map(|name| (name, true)))
 }
 
-/// The lists above are complete.
+/// `FILES` and `FOLDERS` are complete.
 #[tokio::test]
 async fn the_daemon_makes_nothing_under_another_name() {
     let home = Home::new();
@@ -73,7 +73,7 @@ async fn the_daemon_makes_nothing_under_another_name() {
     }
 }
 
-/// Starts a daemon, which refuses. What it says makes the next start succeed.
+/// Asserts that the daemon refuses to start, and that the command in its message makes the next start succeed.
 #[track_caller]
 fn check_refused(home: &Home, name: &str) {
     let (status, said) = home.run(&[]);
@@ -203,7 +203,7 @@ async fn no_link_or_pipe_among_the_files_of_the_database_is_opened() {
     }
 }
 
-/// A plan, or a part of a record, that would never open.
+/// A pipe in place of a plan must not be opened: that would block for ever.
 #[tokio::test]
 async fn a_start_does_not_wait_at_a_pipe() {
     let home = Home::new();
@@ -218,10 +218,11 @@ async fn a_start_does_not_wait_at_a_pipe() {
     assert_eq!(app.remembered(id).await, ["first"]);
 }
 
-/// A plan, or a folder of one, that a link leads to: what is there stays as it is, whatever it says, and the link is set aside.
+/// A symbolic link in place of a plan, or of the log of a plan: its target stays as it is, whatever it contains, and
+/// the link, or the plan with the link, is set aside.
 #[tokio::test]
 async fn no_link_to_a_plan_is_followed() {
-    // The log of a plan, if a plan is a folder.
+    // The name of the plan's log, if the plan is a folder.
     for (folder, log) in [
         ("copies", None),
         ("trees", None),
@@ -233,7 +234,7 @@ async fn no_link_to_a_plan_is_followed() {
             let foreign = home.path().join("foreign");
             fs::create_dir_all(foreign.join("kept")).unwrap();
             for file in ["plan", "journal", "other", ".x.tmp", ".journal.tmp", "kept/0"] {
-                // Without a log, what is there counts as left by a kill.
+                // A folder without a log counts as left by a kill.
                 if content.is_empty() && ["plan", "journal"].contains(&file) {
                     continue;
                 }
@@ -249,7 +250,7 @@ async fn no_link_to_a_plan_is_followed() {
                 None => symlink(foreign.join("other"), &links[0]).unwrap(),
                 Some(log) => {
                     symlink(&foreign, &links[0]).unwrap();
-                    // Its folder is the daemon's, and its log is not.
+                    // The folder of this plan is real, and its log is a link.
                     let other = plans.join("11111111-0000-4000-8000-000000000000");
                     fs::create_dir(&other).unwrap();
                     symlink(foreign.join(log), other.join(log)).unwrap();
@@ -323,8 +324,8 @@ async fn no_link_to_a_folder_of_plans_is_followed() {
     assert_eq!(app.remembered(id).await, ["one", "two"]);
 }
 
-/// A link in the folder of a plan that is as the daemon wrote it, for the originals or beside them. What is there is neither taken
-/// for an original nor deleted.
+/// A link in the folder of a valid plan, in place of the folder of originals or beside it. The files in its target are
+/// neither taken for originals nor deleted.
 #[tokio::test]
 async fn no_link_in_the_folder_of_a_plan_is_followed() {
     for (is_recorded, is_kept) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -349,7 +350,7 @@ async fn no_link_in_the_folder_of_a_plan_is_followed() {
     }
 }
 
-/// A link that is called as a backup of which a kill interrupted the deletion.
+/// A link with the name of a backup whose deletion was interrupted by a kill.
 #[tokio::test]
 async fn no_link_to_a_backup_that_is_being_deleted_is_followed() {
     let home = Home::keeping_nothing();
@@ -358,7 +359,7 @@ async fn no_link_to_a_backup_that_is_being_deleted_is_followed() {
     app.close(id).await;
     let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
     let session = Path::new(&kept.kept[0].path).parent().unwrap();
-    // It has what the daemon deletes.
+    // The target contains the files that the daemon deletes from such a backup.
     let foreign = home.path().join("foreign");
     copy_tree(session, &foreign);
     let before = contents(&foreign);
@@ -375,7 +376,8 @@ async fn no_link_to_a_backup_that_is_being_deleted_is_followed() {
     assert!(link.is_symlink());
 }
 
-/// A kill may have left anything in the folder of the database that is being built. A start deletes it, and nothing through links.
+/// A kill may have left anything in the folder of the database that is being built. A start deletes it, and nothing
+/// through links.
 #[tokio::test]
 async fn rubbish_in_the_folder_of_the_next_database_keeps_no_start_from_succeeding() {
     let home = Home::new();
@@ -424,7 +426,7 @@ async fn no_link_among_the_folders_of_the_database_is_followed() {
     assert_eq!(contents(&foreign), before);
 }
 
-/// A link in place of a socket is neither removed nor asked.
+/// A link in place of a socket is neither removed nor connected to.
 #[test]
 fn no_link_in_place_of_a_socket_is_followed() {
     for name in ["sessiond.sock", "acp.sock"] {
@@ -439,7 +441,7 @@ fn no_link_in_place_of_a_socket_is_followed() {
             assert_eq!(status.code(), Some(1), "{said}");
             assert!(said.contains(socket.to_str().unwrap()), "{said}");
         } else {
-            // Apps and commands do not need it.
+            // The daemon starts without this socket, because apps and commands do not need it.
             drop(home.start());
             assert!(
                 home.logged().contains(socket.to_str().unwrap()),
@@ -472,7 +474,7 @@ fn misplace(path: &Path, elsewhere: &Path, is_link: bool) {
     }
 }
 
-/// Neither is anything written, deleted or set aside there, nor read for a restore.
+/// Nothing is written, deleted or set aside through a link below the backups, or read through it for a restore.
 #[tokio::test]
 async fn no_link_below_the_backups_is_followed() {
     for (is_root, is_link) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -516,7 +518,7 @@ async fn no_link_below_the_backups_is_followed() {
     }
 }
 
-/// The transcripts are deleted, and the answer says which backups may still be there.
+/// A deletion deletes the transcripts, and the response says which backups may still exist.
 #[tokio::test]
 async fn no_backup_is_deleted_through_a_link() {
     for is_root in [false, true] {
@@ -541,7 +543,7 @@ async fn no_backup_is_deleted_through_a_link() {
     }
 }
 
-/// Each turn is backed up, so each would report it.
+/// Each turn is backed up, so each could log the link again.
 #[tokio::test]
 async fn a_link_below_the_backups_is_logged_once() {
     let home = Home::new();
@@ -573,8 +575,8 @@ fn copy_tree(from: &Path, to: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// Each file of a data folder in use, replaced by a link to the same content elsewhere: the daemon refuses to start and says what to
-/// do, or it is used, and what it writes, shortens and deletes is its own.
+/// Replaces each file of a used data folder, one by one, with a link to the same content elsewhere. Either the daemon
+/// refuses to start and says what to do, or it runs and changes nothing through the link.
 #[tokio::test]
 async fn nothing_is_written_or_deleted_through_a_link_in_place_of_a_file() {
     let home = Home::new();
@@ -622,7 +624,7 @@ async fn nothing_is_written_or_deleted_through_a_link_in_place_of_a_file() {
                     ("conversation/close", named.clone()),
                     ("transcript/keep", named),
                 ] {
-                    // What is refused is of no interest here.
+                    // Whether the calls fail does not matter here.
                     drop(app.call(method, params).await);
                 }
             }

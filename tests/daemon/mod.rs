@@ -1,9 +1,8 @@
-//! The daemon from outside: the real program in a home of its own, real agents as processes, clients on its
+//! Tests of the real program from outside: a daemon in a home of its own, agents as real processes, clients on its
 //! socket.
 //!
-//! What is waited for is an event, an answer or the end of a process, never a time; the deadline in `support`
-//! only turns a hang into a failure. Each daemon is stopped at the end of its test, and no process of it may
-//! be left then.
+//! A test waits for an event, a response or the end of a process, never for a time; the deadline in `support` only
+//! turns a hang into a failure. Each daemon is stopped at the end of its test and must leave no process.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! A project is renamed, and all that ran in it goes along: conversations, and transcripts that are nobody's.
+//! Tree moves: after a project was renamed, its conversations move to the new folder, and so do transcripts that belong
+//! to no conversation.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -34,13 +35,13 @@ pub(crate) async fn call(app: &App, method: &str, params: Value) -> Result<TreeM
     Ok(serde_json::from_value(answer).unwrap())
 }
 
-/// The name of the folder in which agents keep what ran in this one.
+/// The name of the folder in which agents keep the transcripts of this working directory.
 pub(crate) fn folder_of(cwd: &str) -> String {
     let plain = |unit: char| if unit.is_ascii_alphanumeric() { unit } else { '-' };
     cwd.chars().map(plain).collect()
 }
 
-/// A transcript that the agent made without a daemon: it began in the one folder and ended in the other.
+/// Writes a transcript that the agent made without a daemon. Its session began in one folder and ended in the other.
 pub(crate) fn stray(home: &Home, id: &str, began: &str, ended: &str) -> PathBuf {
     let folder = home.data().join("loopback/projects").join(folder_of(began));
     fs::create_dir_all(&folder).unwrap();
@@ -71,8 +72,8 @@ pub(crate) async fn listed_in(app: &App, cwd: &str) -> Vec<String> {
     ids
 }
 
-/// D1: one rename, and everything below goes along, to the byte back by an undo; what only looks like it
-/// stays.
+/// D1: a tree move moves everything below a renamed folder, and its undo restores every byte. A folder whose name is
+/// only similar stays.
 #[tokio::test]
 async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     let home = Home::new();
@@ -96,7 +97,7 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
         format!("{{\"cwd\":\"{sub}\"}}\n"),
     )
     .unwrap();
-    // It began elsewhere, where its agent looks for it.
+    // This session began in another folder. It stays, because the agent looks for it there.
     stray(&home, GUEST, &home.project(), &old);
     for id in [whole, inner] {
         app.close(id).await;
@@ -127,7 +128,7 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     assert_eq!((kinds(MovedKind::Transcript), kinds(MovedKind::SideFile)), (4, 1));
     assert_eq!(kinds(MovedKind::Metadata), 3);
     let Event::Moved { from, to } = events.until("moved").await else {
-        panic!("no folder")
+        panic!("not a `moved` event")
     };
     assert_eq!((from, to), (sub.clone(), format!("{new}/sub")));
     for (id, cwd) in [
@@ -147,7 +148,7 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
         .cloned()
         .collect();
     assert_eq!(renamed.len(), 5);
-    // What was said about the folder is said still.
+    // Text in which the old folder is mentioned is unchanged.
     assert!(
         after
             .values()
@@ -163,7 +164,7 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     assert_eq!(app.chain(inner).await[0].reason, LinkReason::Moved);
     app.close(inner).await;
 
-    // One of many goes back with all of them.
+    // One conversation's part of a tree move cannot be undone alone.
     let id = moved.undo_id.unwrap();
     let undone = app
         .call("conversation/undo", json!({"conversationId": inner}))
@@ -178,7 +179,7 @@ async fn everything_below_a_renamed_folder_goes_along_and_comes_back() {
     let last = app.lineage(inner).await.pop().unwrap();
     assert_eq!(last.reason, LineageReason::Undone);
     let mut now = agents_files(&home);
-    // What was said since came along.
+    // The records that were added since are moved back too.
     let head = home.transcript_of(&app, inner).await;
     assert!(now[&head].starts_with(&before[&head]) && now[&head].contains("[[recall]]"));
     assert!(!now[&head].contains(&new));
@@ -211,7 +212,7 @@ async fn folders_that_cannot_be_meant_are_refused() {
     ] {
         refused(move_tree(&app, from, to).await, kind);
     }
-    // Nothing ran there.
+    // Nothing ran in this folder.
     let answer = move_tree(&app, "/not/there", &old).await.unwrap();
     assert_eq!(answer, TreeMoveAnswer::default());
     assert!(!home.data().join("trees").exists());
@@ -220,7 +221,7 @@ async fn folders_that_cannot_be_meant_are_refused() {
     }
 }
 
-/// All of it or nothing: what went before something that could not came back.
+/// A tree move moves everything or nothing: if one item cannot be moved, those before it are moved back.
 #[tokio::test]
 async fn where_one_cannot_go_nothing_does() {
     let home = Home::new();
@@ -233,7 +234,7 @@ async fn where_one_cannot_go_nothing_does() {
     }
     let before = agents_files(&home);
 
-    // At work: seen before anything moves.
+    // A running turn is noticed before anything moves.
     let mut events = app.events(second).await;
     let running = app.try_send(second, "[[ask May I?]]");
     let asked = async {
@@ -247,7 +248,7 @@ async fn where_one_cannot_go_nothing_does() {
     let before_two = agents_files(&home);
     assert_eq!(before_two.len(), before.len());
 
-    // Something else lies where one would go.
+    // Another file has the name that a transcript would get.
     let taken = home
         .data()
         .join("loopback/projects")
@@ -260,7 +261,7 @@ async fn where_one_cannot_go_nothing_does() {
     fs::remove_dir(taken.parent().unwrap()).unwrap();
     assert_eq!(agents_files(&home), before_two);
 
-    // Seen only when the conversations have gone already: they come back.
+    // The open file is noticed only after the conversations were moved, so they are moved back.
     #[cfg(target_os = "linux")]
     {
         let mut holder = std::process::Command::new("sleep")
@@ -295,7 +296,7 @@ async fn where_one_cannot_go_nothing_does() {
     assert_eq!(app.remembered(second).await, ["two", "[[ask May I?]]"]);
 }
 
-/// The same call again is answered with what came of the first, over restarts too.
+/// A repeated call gets the result of the first, also after a restart.
 #[tokio::test]
 async fn a_repeated_call_moves_the_folder_once() {
     let home = Home::new();
@@ -314,12 +315,12 @@ async fn a_repeated_call_moves_the_folder_once() {
     let (_daemon, app) = home.opened().await;
     let again = call(&app, "transcript/move", params).await.unwrap();
     assert_eq!(again, first);
-    // It is known over a restart, too.
+    // The move can still be undone after the restart.
     let id = first.undo_id.unwrap();
     assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 1);
 }
 
-/// D1: names that are cut, and a link that was left in the old place for what still looks there.
+/// D1: paths so long that the agent shortens the names of its folders, and a link that was left in the old place.
 #[tokio::test]
 async fn long_names_and_links_lead_where_the_agent_looks() {
     let home = Home::new();
@@ -341,7 +342,7 @@ async fn long_names_and_links_lead_where_the_agent_looks() {
     assert_eq!((resumed.len(), resumed[0].cwd.as_str()), (1, new.as_str()));
 }
 
-/// One whose agent nobody knows any more stays, and is told; the others go.
+/// A conversation whose agent is no longer configured stays and is listed in `leftOut`; the others move.
 #[tokio::test]
 async fn a_conversation_of_an_agent_that_is_gone_stays() {
     let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
@@ -369,8 +370,8 @@ async fn a_conversation_of_an_agent_that_is_gone_stays() {
     assert_eq!((app.get(stays).await.cwd, app.get(goes).await.cwd), (old, new));
 }
 
-/// A link that leads to another project by now does not take that along, and none hides that one folder lies
-/// in the other.
+/// A link that points to another project does not move that project, and no link hides that one folder is inside the
+/// other.
 #[tokio::test]
 async fn links_do_not_drag_other_folders_along() {
     let home = Home::new();
@@ -384,7 +385,7 @@ async fn links_do_not_drag_other_folders_along() {
     for to in [&first, &inner] {
         refused(move_tree(&app, &link, to).await, ErrorKind::InvalidParams);
     }
-    // Above the last name links are followed.
+    // Links in the parent folders of a path are followed.
     let above = home.folder_named("above");
     symlink(&second, format!("{above}/q")).unwrap();
     let through = format!("{above}/q/inner");
@@ -392,7 +393,8 @@ async fn links_do_not_drag_other_folders_along() {
     assert_eq!((agents_files(&home), app.get(id).await.cwd), (before, second));
 }
 
-/// What ran in a folder by two paths is in two folders of the agent, and both go to the same one.
+/// Sessions that ran in one folder under two paths are in two folders of the agent, and both would move into the same
+/// one.
 #[tokio::test]
 async fn a_file_whose_place_is_taken_by_another_stays_and_is_reported() {
     let home = Home::new();
@@ -414,7 +416,7 @@ async fn a_file_whose_place_is_taken_by_another_stays_and_is_reported() {
     assert_eq!((moved.moved, stays.count()), (1, 1));
 }
 
-/// Whoever was deleted has no say in where a session goes.
+/// A deleted conversation does not keep its session from moving with another conversation.
 #[tokio::test]
 async fn the_session_of_a_deleted_conversation_goes_along() {
     let home = Home::new();
@@ -439,8 +441,8 @@ async fn the_session_of_a_deleted_conversation_goes_along() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// What the agent remembers of the project goes along, and what is there already and differs is left, and
-/// told.
+/// The agent's memory files of a project move too. A file that differs from one in the new folder stays and is listed
+/// in `leftOut`.
 #[tokio::test]
 async fn what_the_agent_remembers_of_a_project_goes_along() {
     let home = Home::new();
@@ -484,8 +486,8 @@ async fn what_the_agent_remembers_of_a_project_goes_along() {
     assert_eq!(agents_files(&home), before);
 }
 
-/// Codex finds a rollout wherever it ran: what is no conversation's stays, and is told, not left out in
-/// silence.
+/// Codex finds a rollout by its id, wherever it ran. A rollout that belongs to no conversation stays and is listed in
+/// `leftOut`.
 #[tokio::test]
 async fn sessions_that_their_agent_finds_by_id_stay_and_are_told() {
     let home = crate::codex::home();

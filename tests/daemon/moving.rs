@@ -1,4 +1,4 @@
-//! Conversations go to another folder with all that belongs to them, and go on there.
+//! Moves of a conversation and all its files to another folder, where the conversation continues.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ async fn move_with(app: &App, params: Value) -> Result<MoveAnswer, BridgeError> 
     Ok(serde_json::from_value(answer).unwrap())
 }
 
-/// Every file of the loopback agent, with what it holds.
+/// All files of the built-in agent, with their contents.
 pub(crate) fn agents_files(home: &Home) -> BTreeMap<PathBuf, String> {
     let files = files_below(&home.data().join("loopback/projects")).into_iter();
     files
@@ -44,8 +44,8 @@ async fn places(app: &App, id: ConversationId) -> Vec<Value> {
     told.into_iter().map(|place| place["id"].clone()).collect()
 }
 
-/// D1, F12: the session is the same, its transcript is in the new folder and names it, and the agent goes on
-/// with the whole history, also after a restart.
+/// D1, F12: the session stays the same, its transcript is in the new folder and names it, and the agent continues with
+/// the whole history, also after a restart.
 #[tokio::test]
 async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
     let home = Home::new();
@@ -67,7 +67,7 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
         let files = agents_files(&home);
         let checkpoints = places(&app, id).await;
 
-        // A dry run says what would be done, and does nothing.
+        // A dry run reports the plan and changes nothing.
         let planned = move_with(&app, json!({"conversationId": id, "cwd": new, "dryRun": true}))
             .await
             .unwrap();
@@ -81,7 +81,7 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
         let side = MovedKind::SideFile;
         assert_eq!(kinds, [MovedKind::Transcript, side, side, MovedKind::Metadata]);
         let Event::Moved { from, to } = events.until("moved").await else {
-            panic!("no folder")
+            panic!("not a `moved` event")
         };
         assert_eq!((&from, &to), (&old, &new));
 
@@ -111,7 +111,7 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
             (last.reason, last.fidelity, last.upstream_id),
             (LineageReason::Moved, Fidelity::Full, head)
         );
-        // Places are where they were.
+        // The checkpoints have the same ids as before.
         assert_eq!(places(&app, id).await, checkpoints);
         assert_eq!(app.remembered(id).await, ["one", "two"]);
         let said = app.send(id, "three").await;
@@ -126,7 +126,7 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
     assert_eq!(remembered, ["one", "two", "[[recall]]", "three", "four"]);
 }
 
-/// An agent that brings no session back may give an id again.
+/// An agent that cannot resume sessions may use the same session id twice.
 #[tokio::test]
 async fn a_session_that_another_conversation_has_too_stays_and_is_reported() {
     let home = Home::new();
@@ -155,7 +155,7 @@ async fn a_session_that_another_conversation_has_too_stays_and_is_reported() {
     assert_eq!((moved.moved, app.get(ids[0]).await.cwd), (0, elsewhere));
 }
 
-/// And back again, over and over, without anything that is left behind. What was said in the new folder stays.
+/// Moving there and back, however often, leaves nothing behind. Turns from the new folder are kept.
 #[tokio::test]
 async fn the_way_back_is_a_move_too() {
     let home = Home::new();
@@ -165,7 +165,7 @@ async fn the_way_back_is_a_move_too() {
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = home.transcript(head.as_str()).unwrap();
-    // It has a long result beside it.
+    // The session has a long result in a file of its own.
     let results = transcript.with_extension("").join("tool-results");
     fs::create_dir_all(&results).unwrap();
     fs::write(results.join("r.txt"), "result").unwrap();
@@ -180,12 +180,13 @@ async fn the_way_back_is_a_move_too() {
     app.ask("conversation/undo", id).await;
     assert!(folders_in(&transcript).iter().all(|cwd| *cwd == old));
     assert_eq!(agents_files(&home).len(), before.len());
-    // Nowhere is no way.
+    // A move to the folder in which the conversation already is does nothing.
     assert_eq!(move_to(&app, id, &old).await.unwrap().plan, []);
     assert_eq!(app.remembered(id).await, ["one", "two"]);
 }
 
-/// D9: where the folder is gone, an error says what to do, nothing is lost, and doing it helps.
+/// D9: if the folder was renamed, the error names the missing folder and nothing is lost. After a move to the new
+/// folder the conversation continues.
 #[tokio::test]
 async fn a_folder_that_was_renamed_is_told_and_moved_to() {
     let home = Home::new();
@@ -241,7 +242,7 @@ async fn what_cannot_be_done_is_refused_and_leaves_everything_as_it_is() {
     }
     app.close(id).await;
 
-    // Another file has its place.
+    // Another file has the name that the transcript would get.
     let head = app.get(id).await.head.unwrap();
     let planned = move_with(&app, json!({"conversationId": id, "cwd": new, "dryRun": true}))
         .await
@@ -258,7 +259,7 @@ async fn what_cannot_be_done_is_refused_and_leaves_everything_as_it_is() {
     fs::remove_file(&place).unwrap();
     assert!(!home.data().join("moves").exists());
 
-    // Somebody has it open.
+    // Another process has the transcript open.
     #[cfg(target_os = "linux")]
     {
         let held = fs::File::open(home.transcript(head.as_str()).unwrap()).unwrap();
@@ -277,7 +278,7 @@ async fn what_cannot_be_done_is_refused_and_leaves_everything_as_it_is() {
     assert_eq!(app.remembered(id).await, ["one", "[[ask May I?]]"]);
 }
 
-/// The same call again is answered with what came of the first, over restarts too.
+/// A repeated call gets the result of the first, also after a restart.
 #[tokio::test]
 async fn a_repeated_call_moves_once() {
     let home = Home::new();
@@ -297,7 +298,7 @@ async fn a_repeated_call_moves_once() {
     refused(move_with(&app, other).await, ErrorKind::Conflict);
 }
 
-/// A session in place of an older one goes along with it, and one that another conversation has too stays.
+/// All sessions in the chain move, and the branch of another conversation stays.
 #[tokio::test]
 async fn the_whole_chain_goes_along_and_branches_of_others_stay() {
     let home = Home::new();

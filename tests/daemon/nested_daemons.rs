@@ -1,6 +1,5 @@
-//! A daemon that a tool of an agent starts: it has the agent's mark, descends from it and is in the tool's
-//! session, and yet it is not part of the agent. It outlives the agent with the agents of its own, however
-//! the agent ends.
+//! A daemon that is started by a tool of an agent. It has the agent's mark, descends from the agent and is in the
+//! tool's session, but it is not part of the agent. It and its own agents outlive the agent, however the agent ends.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Shutdown, Status};
@@ -56,7 +55,7 @@ async fn a_daemon_that_an_agent_started_outlives_the_agent() {
             inner.only_agent(),
         );
         if is_killed {
-            // The next one looks for what this one has left behind.
+            // The next daemon sweeps what the killed one left behind.
             daemon.kill();
             drop(outer.start());
         } else {

@@ -1,4 +1,5 @@
-//! Recovery from the sessions that a head came from, after several edits or forks: turns that were edited away do not come back.
+//! Recovery from the sessions that a head came from, after several edits or forks: turns that were edited away do not
+//! come back.
 
 use std::fs;
 
@@ -35,8 +36,8 @@ async fn fork(app: &App, id: ConversationId, turn: usize) {
     app.call("conversation/fork", fork).await.unwrap();
 }
 
-/// A conversation whose fifth and then second turn were edited, with another turn after that. Only `u0`, `e1` and `w` are left.
-/// Returns its id and its three sessions, oldest first.
+/// A conversation whose fifth and then second turn were edited, with another turn after that. Only `u0`, `e1` and `w`
+/// are left. Returns its id and its three sessions, oldest first.
 async fn edited_twice(home: &Home, app: &App) -> (ConversationId, [String; 3]) {
     let id = app.begun(&home.project(), &PROMPTS).await;
     edit(app, id, 4, "e4").await;
@@ -101,7 +102,7 @@ async fn a_lost_head_of_two_edits_leads_to_what_the_edits_kept() {
     }
 }
 
-/// The agent itself deletes the transcript.
+/// The result is the same if the agent itself deleted the head's transcript.
 #[tokio::test]
 async fn a_head_that_the_agent_lost_leads_to_what_the_edits_kept() {
     let home = Home::keeping_nothing();
@@ -113,7 +114,7 @@ async fn a_head_that_the_agent_lost_leads_to_what_the_edits_kept() {
     assert_eq!(remembered, ["u0", "x"]);
 }
 
-/// Two forks in place are like two edits, and the last one was not prompted yet.
+/// Two forks in place have the same result as two edits. The second fork was not prompted yet.
 #[tokio::test]
 async fn a_lost_fork_of_a_fork_leads_to_what_the_forks_kept() {
     for lost in [&[2][..], &[1, 2], &[0, 2]] {
@@ -134,7 +135,8 @@ async fn a_lost_fork_of_a_fork_leads_to_what_the_forks_kept() {
     }
 }
 
-/// A conversation that was forked off another one, never prompted, and whose source is deleted. Only a backup of it is left.
+/// A conversation that was forked off another one, never prompted, and whose source is deleted. Only a backup of it is
+/// left.
 async fn kept_fork(home: &Home, app: &App) -> (ConversationId, String) {
     let source = app.begun(&home.project(), &PROMPTS[..2]).await;
     let at = places(app, source).await[0][0].clone();
@@ -172,7 +174,7 @@ async fn a_fork_that_was_never_prompted_is_forked_from_its_backup() {
     assert_eq!(app.remembered(id).await, ["u0"]);
 }
 
-/// What a resume would make again from the source can also be forked.
+/// A branch that a resume would make again from its source can also be forked.
 #[tokio::test]
 async fn a_lost_fork_that_was_never_prompted_is_forked_from_its_source() {
     for in_place in [false, true] {

@@ -1,4 +1,5 @@
-//! What the bridge does not understand passes through it unchanged, both ways; what nobody offers is refused.
+//! Content that the daemon does not understand passes through unchanged in both directions. Requests that it does not
+//! offer to agents are refused.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::event::Event;
@@ -23,7 +24,7 @@ fn update(text: &str) -> String {
     )
 }
 
-/// Odd in every way that JSON allows, of a kind that nobody knows.
+/// Updates of unknown kinds, with unusual but valid JSON.
 const ODD: [&str; 6] = [
     r#"{"sessionUpdate":"brand_new_kind","unknown":{"fields":[1,null,{"deep":true}]},"_meta":{"vendor/x":1}}"#,
     r#"{ "n":12345678901234567890.123456789 ,"sessionUpdate"	: "agent_message_chunk","tiny":1e-400,"huge":1E+400,"minus":-0.0}"#,
@@ -59,7 +60,7 @@ async fn updates_pass_byte_for_byte() {
             assert!(line.ends_with(expected), "{line}\nlacks\n{expected}");
         }
     }
-    // And to one that attaches later, in the snapshot and behind a cursor.
+    // A client that attaches later gets the same bytes, in the snapshot and after a cursor.
     let mut later = app.events(id).await;
     let envelope = later.next().await;
     let Event::Snapshot {
@@ -148,7 +149,8 @@ async fn what_the_agent_asks_and_reports_is_kept_as_it_wrote_it() {
     assert_eq!(turn.usage.unwrap().get(), usage);
 }
 
-/// What a client of an agent need not offer is refused; what nobody knows is ignored; the turn goes on.
+/// Requests of the agent for optional client features are refused, unknown messages are ignored, and the turn
+/// continues.
 #[tokio::test]
 async fn what_nobody_offers_is_refused_and_what_nobody_knows_ignored() {
     let home = home();
@@ -201,7 +203,7 @@ async fn what_nobody_offers_is_refused_and_what_nobody_knows_ignored() {
     assert_eq!(app.get(id).await.interrupts, []);
 }
 
-/// A line that is too long to be held is left out, and those who listen are told that something is missing.
+/// A line over the limit is left out, and subscribers are notified with `lagged`.
 #[tokio::test]
 async fn a_line_of_the_agent_over_the_limit_is_left_out_and_told() {
     let home = Home::with_config(&format!(
@@ -215,7 +217,7 @@ async fn a_line_of_the_agent_over_the_limit_is_left_out_and_told() {
             "{{\"sessionUpdate\":\"agent_message_chunk\",\"content\":{{\"type\":\"text\",\"text\":\"{text}\"}}}}"
         ))
     };
-    // The prompt itself has to fit: the agent makes it long.
+    // The prompt itself must be shorter than the limit, so the agent makes the line long.
     let script = format!("{}\n{}\n{}", chunk("before"), chunk("$LONG"), chunk("after"));
     let mut events = app.events(id).await;
     events.next().await;
@@ -224,7 +226,7 @@ async fn a_line_of_the_agent_over_the_limit_is_left_out_and_told() {
     let Event::Lagged { cursor } = events.until("lagged").await else {
         unreachable!()
     };
-    // Not everything behind the cursor is held: it is said that something is missing, not skipped in silence.
+    // An event after the cursor is missing, so the snapshot reports a gap.
     let mut rest = app.events_of(Some(id), Some(cursor)).await;
     let Event::Snapshot { gap, .. } = rest.next().await.event else {
         panic!("no snapshot")
@@ -260,7 +262,7 @@ async fn three_hundred_sessions_share_one_process_that_was_initialized_once() {
         assert_eq!(
             told["update"]["content"]["text"],
             number.to_string(),
-            "F37: each hears its own"
+            "F37: each subscriber gets its own conversation's updates"
         );
         let answer = raw.answer(*request).await;
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
@@ -277,8 +279,8 @@ async fn three_hundred_sessions_share_one_process_that_was_initialized_once() {
     );
 }
 
-/// F14: what an agent says behind its answer is told, and belongs to no turn; what it answers twice counts
-/// once.
+/// F14: updates after the agent's response are sent to subscribers, but belong to no turn. A second response to the
+/// same prompt is ignored.
 #[tokio::test]
 async fn what_is_said_behind_the_answer_belongs_to_no_turn() {
     let home = home();
@@ -317,7 +319,7 @@ async fn what_is_said_behind_the_answer_belongs_to_no_turn() {
     );
 }
 
-/// An error of the agent's ends the turn as a failure, also one that nobody knows.
+/// An error of the agent ends the turn as a failure, even if its code is unknown.
 #[tokio::test]
 async fn an_error_that_nobody_knows_is_a_failure_of_the_turn() {
     let home = home();

@@ -61,7 +61,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
     file["exportedAt"] = portable["exportedAt"].clone();
     assert_eq!(file, portable);
 
-    // What the agent said last is known without it, and by the next life; a new chat has used nothing.
+    // The last reported usage is known without the agent, also after a restart. A reset clears it.
     daemon.kill();
     let (_daemon, app) = home.opened().await;
     let later = export(&app, json!({"conversationId": id})).await;
@@ -101,7 +101,7 @@ async fn gaps_are_told() {
     assert_eq!(file["gaps"], told["gaps"]);
 }
 
-/// What an answer cannot hold is refused with what to do, and a file holds it.
+/// An export that does not fit into a response is refused with a hint, and can be written to a file.
 // Against D8.
 #[tokio::test]
 async fn a_long_conversation_needs_a_file() {
@@ -119,27 +119,30 @@ async fn a_long_conversation_needs_a_file() {
     let path = home.path().join("out.json");
     drop(app);
     drop(daemon);
-    // One that has held no prompt yet.
+    // This daemon has not held any prompt yet, so its peak memory is that of the export.
     let (daemon, app) = home.opened().await;
     let told = export(&app, json!({"conversationId": id, "path": path})).await;
     if let Some(peak) = daemon.peak_bytes() {
-        assert!(peak < 100 << 20, "more than a prompt was held: {peak} bytes");
+        assert!(
+            peak < 100 << 20,
+            "more than one prompt was in memory: {peak} bytes"
+        );
     }
     assert!(told["bytes"].as_u64().unwrap() > 18 * 1024 * 1024, "{told}");
     let file: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(file["turns"], json!(3));
 }
 
-/// A call that takes long says how far it has come, and ends when whoever asked for it has left.
+/// A long call reports its progress, and ends when its client disconnects.
 #[tokio::test]
 async fn long_work_is_told_and_ends_with_its_caller() {
-    // Copying the file would read it too.
+    // Nothing is kept here, because making a copy would read the file too.
     let home = Home::keeping_nothing();
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     app.send(id, "one").await;
-    // To announce the turn as saved, the daemon opens and closes what is beside the transcript.
+    // Before it announces the turn as saved, the daemon opens and closes the files beside the transcript.
     let saved = |event: &Event| matches!(event, Event::CheckpointSaved { .. }).then_some(());
     events.find(saved).await;
     let beside = home
@@ -148,7 +151,7 @@ async fn long_work_is_told_and_ends_with_its_caller() {
         .with_extension("")
         .join("tool-results");
     fs::create_dir_all(&beside).unwrap();
-    // Holes only: on the disk it takes nothing, and to read it takes longer than any test.
+    // A sparse file: it takes no space on disk, and reading it takes longer than any test.
     let endless = fs::File::create(beside.join("endless")).unwrap();
     endless.set_len(1 << 42).unwrap();
     let reads = Reads::of(&beside.join("endless"));
@@ -172,7 +175,7 @@ async fn long_work_is_told_and_ends_with_its_caller() {
             (&json!("conversation/export"), &json!(id))
         );
         let done = work["doneBytes"].as_u64().unwrap();
-        // What is looked at to find the files counts before anybody knows how much there is.
+        // Bytes that are read to find the files count before the total is known.
         let is_known = work["totalBytes"].as_u64().unwrap() > 1 << 42;
         assert!(done >= last && (done < 1024 * 1024 || is_known), "{work}");
         last = done;
@@ -180,7 +183,7 @@ async fn long_work_is_told_and_ends_with_its_caller() {
     drop(raw);
     while !reads.next_is_close() {}
     drop(app);
-    // The daemon stops at once, which it could not while the work goes on; nothing half is left behind.
+    // If the work were still running, the daemon could not stop at once. No unfinished file is left.
     drop(daemon);
     assert_eq!(
         files_below(&home.data().join("exports")),

@@ -1,4 +1,4 @@
-//! Turns: their order on the wire, who waits, who goes on without a listener, how they end.
+//! Turns: the order of their events, queued prompts, turns whose client has left, and how turns end.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::event::Event;
@@ -9,7 +9,7 @@ use crate::home::{Home, kill_now, wait_for_end};
 use crate::scripted;
 use crate::support::{Refusal, words_of};
 
-/// What a line on a connection is, in a word.
+/// Names the kind of a line on a connection.
 fn word(line: &Value) -> String {
     match line["params"]["result"]["event"]["type"].as_str() {
         Some("update") => {
@@ -21,15 +21,14 @@ fn word(line: &Value) -> String {
     }
 }
 
-/// On the connection that asked, the turn's events come before its answer, with the subscription's own in
-/// place.
+/// On the connection that sent the prompt, the turn's events come before its response.
 #[tokio::test]
 async fn a_turn_is_told_in_order_and_answered_last() {
     let home = Home::new();
     let daemon = home.start();
     let id = daemon.app().await.make(&home.project()).await;
     let mut raw = daemon.raw().await;
-    // Both at once: the subscription is admitted first, so it misses nothing.
+    // Both calls are sent at once. The subscription is admitted first, so it misses nothing.
     let subscribed = raw
         .send("conversation/subscribe", json!({"conversationId": id}))
         .await;
@@ -124,7 +123,7 @@ async fn prompts_that_wait_run_in_the_order_in_which_they_came() {
     );
 }
 
-/// D5: one turn at a time, whoever asks: the second client is told that the first one's turn runs.
+/// D5: a conversation runs one turn at a time. While it runs, prompts of other clients are refused.
 #[tokio::test]
 async fn two_clients_never_run_two_turns_of_one_conversation() {
     let home = Home::new();
@@ -176,7 +175,7 @@ async fn conversations_run_their_turns_beside_each_other_in_one_process() {
     holder.answer(request).await;
 }
 
-/// A turn outlives the client that asked for it.
+/// A turn continues after the client that sent its prompt has disconnected.
 #[tokio::test]
 async fn a_turn_goes_on_when_its_client_leaves() {
     let home = Home::new();
@@ -212,7 +211,7 @@ async fn a_turn_goes_on_when_its_client_leaves() {
     assert_eq!(app.recall(id).await[0].assistant, "before\n\nafter");
 }
 
-/// F26, F22: a failure is told by its kind, in its own conversation, and the next prompt works.
+/// F26, F22: a failure is reported with its kind and affects only its own conversation. The next prompt works.
 #[tokio::test]
 async fn a_failure_is_told_by_its_kind_and_does_not_last() {
     let home = Home::new();
@@ -237,8 +236,8 @@ async fn a_failure_is_told_by_its_kind_and_does_not_last() {
     }
 }
 
-/// F31: the agent's death ends the turn at once, wakes whoever waits, and the next prompt starts it again. A
-/// conversation that only rested in it notices nothing.
+/// F31: the death of the agent ends the turn and answers its client at once, and the next prompt starts the agent
+/// again. An idle conversation of the same process is not affected.
 #[tokio::test]
 async fn the_death_of_the_agent_ends_its_turn_and_the_next_prompt_goes_on() {
     let home = Home::new();
@@ -256,7 +255,7 @@ async fn the_death_of_the_agent_ends_its_turn_and_the_next_prompt_goes_on() {
     assert_eq!(answer["result"]["stopReason"], "failed");
     assert_eq!(failure["kind"], "agentDied", "{answer}");
     assert_eq!(failure["retryable"], true);
-    // Whether it was the cause nobody asks: a person has to look.
+    // No continuation is scheduled: the prompt may have caused the death, so the user has to decide.
     assert!(answer["result"]["continuation"].is_null(), "{answer}");
     wait_for_end(agent);
     let states = [ConversationState::Interrupted, ConversationState::Idle];
@@ -277,7 +276,7 @@ async fn the_death_of_the_agent_ends_its_turn_and_the_next_prompt_goes_on() {
     }
 }
 
-/// The same when the process dies in the middle of its own work, which it may say why.
+/// If the agent crashes during its own work, the failure's message contains its last words.
 #[tokio::test]
 async fn an_agent_that_crashes_is_told_with_its_last_words() {
     let home = Home::new();
@@ -291,12 +290,12 @@ async fn an_agent_that_crashes_is_told_with_its_last_words() {
         "{failure:?}"
     );
     assert!(said.words.starts_with("before"), "{}", said.words);
-    // F18: what had begun is not sent again by itself.
+    // F18: a prompt that had begun is not sent again automatically.
     let remembered = app.remembered(id).await;
     assert_eq!(remembered, ["[[say before]][[crash]]"]);
 }
 
-/// Events are told in the order of their times, the acceptance of a prompt before the updates that showed it.
+/// Events are sent in the order of their times. The acceptance of a prompt comes before the updates that showed it.
 #[tokio::test]
 async fn no_event_of_a_turn_is_later_than_the_next() {
     let home = Home::new();
@@ -319,7 +318,7 @@ async fn no_event_of_a_turn_is_later_than_the_next() {
     }
 }
 
-/// What an agent of a later protocol says is passed on and not taken for something that it did not say.
+/// A stop reason of a later protocol is passed on unchanged.
 #[tokio::test]
 async fn a_stop_reason_that_is_not_known_is_told_as_the_agent_said_it() {
     let home = Home::with_config(&scripted::configured("scripted", None));

@@ -1,5 +1,5 @@
-//! Prompts that wait in line, and a daemon that is killed or stopped meanwhile: none is lost, none goes out
-//! by itself, and each reaches the agent once.
+//! Queued prompts, and a daemon that is killed or stopped meanwhile: no prompt is lost, none is sent automatically, and
+//! each reaches the agent once.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
@@ -13,7 +13,7 @@ use crate::gate::Gate;
 use crate::home::{Daemon, Home};
 use crate::support::{App, Events, Raw, Refusal};
 
-/// The request id of the first prompt in line.
+/// The request id of the first queued prompt.
 const NAME: &str = "the first in line";
 
 fn params(id: ConversationId, text: &str, index: usize) -> Value {
@@ -24,7 +24,8 @@ fn params(id: ConversationId, text: &str, index: usize) -> Value {
     params
 }
 
-/// Has these prompts wait in line behind a turn that does not end.
+/// Queues these prompts behind a turn that does not end. Returns the conversation, the client, and its pending
+/// requests.
 async fn waits(daemon: &Daemon<'_>, texts: &[&str]) -> (ConversationId, Raw, Vec<u64>) {
     let app = daemon.app().await;
     let id = app.begun(&daemon.home.project(), &["before"]).await;
@@ -45,7 +46,7 @@ async fn waits(daemon: &Daemon<'_>, texts: &[&str]) -> (ConversationId, Raw, Vec
     (id, raw, requests)
 }
 
-/// The same, and then the daemon is killed.
+/// Queues these prompts as `waits` does, and kills the daemon.
 async fn killed(home: &Home, texts: &[&str]) -> ConversationId {
     let daemon = home.start();
     let (id, ..) = waits(&daemon, texts).await;
@@ -53,7 +54,7 @@ async fn killed(home: &Home, texts: &[&str]) -> ConversationId {
     id
 }
 
-/// How many prompts are held; it must not be that some wait otherwise.
+/// Returns how many prompts are held, and asserts that no others are queued.
 async fn held(app: &App, id: ConversationId) -> usize {
     let conversation = app.get(id).await;
     assert!(conversation.queue.iter().all(|waiting| waiting.held));
@@ -62,7 +63,7 @@ async fn held(app: &App, id: ConversationId) -> usize {
     conversation.queue.len()
 }
 
-/// Has it go on at once, with so many turns; what was told behind them.
+/// Continues the conversation at once, and waits for the end of this many turns. Returns the events that follow.
 async fn goes_on(app: &App, id: ConversationId, turns: usize) -> Events {
     let mut events = app.events(id).await;
     go_on(app, id, json!({"at": AT_ONCE})).await;
@@ -72,7 +73,7 @@ async fn goes_on(app: &App, id: ConversationId, turns: usize) -> Events {
     events
 }
 
-/// What was asked behind the turn that was killed.
+/// The prompts that the agent has received since the turn that was killed.
 async fn asked_since(app: &App, home: &Home, id: ConversationId) -> Vec<String> {
     let mut all = prompts(app, home, id).await;
     assert_eq!(all[0], "before");
@@ -85,7 +86,7 @@ async fn what_waits_in_line_is_held_after_a_kill_and_gone_on_with_in_its_order()
     let home = Home::new();
     let long = format!("two, and much more: {}", "x".repeat(40_000));
     let id = killed(&home, &["one", &long, "three"]).await;
-    // However often that happens.
+    // A second kill changes nothing.
     home.start().kill();
     let (_daemon, app) = home.opened().await;
     assert_eq!(held(&app, id).await, 3);
@@ -111,7 +112,7 @@ async fn what_waits_in_line_is_held_after_a_kill_and_gone_on_with_in_its_order()
     );
 }
 
-/// Apps look for `cutShort` to find what a person has to see to.
+/// Apps look for `cutShort` to find conversations that need the user. A queued prompt alone does not set it.
 #[tokio::test]
 async fn what_waits_behind_a_turn_is_not_told_as_cut_short() {
     let home = Home::new();
@@ -133,7 +134,7 @@ async fn what_waits_behind_a_turn_is_not_told_as_cut_short() {
     events.find(all).await;
 }
 
-/// It does not keep a person waiting, nor does it go out behind what that one says.
+/// Held prompts do not delay a new prompt, and are not sent after it.
 #[tokio::test]
 async fn a_new_prompt_goes_out_at_once_and_what_is_held_stays() {
     let home = Home::new();
@@ -146,7 +147,7 @@ async fn a_new_prompt_goes_out_at_once_and_what_is_held_stays() {
     let (_daemon, app) = home.opened().await;
     assert_eq!(held(&app, id).await, 2);
     assert_eq!(asked_since(&app, &home, id).await, ["something else"]);
-    // Nothing was cut short any more: it begins with the first of them.
+    // No turn is interrupted any more, so the continuation begins with the first held prompt.
     goes_on(&app, id, 2).await;
     assert_eq!(
         asked_since(&app, &home, id).await,
@@ -175,7 +176,7 @@ async fn the_same_call_takes_its_prompt_out_of_the_line() {
     assert_eq!(asked_since(&app, &home, id).await, ["one", "two"]);
 }
 
-/// Has `one`, `two` and `three` held, each under its own words as its request id.
+/// Makes a conversation in which `one`, `two` and `three` are held, each with its text as its request id.
 async fn killed_with_names(home: &Home) -> ConversationId {
     let daemon = home.start();
     let app = daemon.app().await;
@@ -190,7 +191,7 @@ async fn killed_with_names(home: &Home) -> ConversationId {
     id
 }
 
-/// The answer to a request, which may have come before that to another.
+/// Returns the response to a request. It may have arrived before the response to an earlier one.
 pub(super) async fn answer_to(raw: &mut Raw, request: u64) -> Value {
     match raw.passed.iter().position(|line| line["id"] == request) {
         Some(index) => raw.passed.remove(index).unwrap(),
@@ -202,7 +203,7 @@ fn named(id: ConversationId, text: &str) -> Value {
     json!({"conversationId": id, "prompt": text, "onBusy": "queue", "requestId": text})
 }
 
-/// Its client comes back, and that of an earlier one does not, or later.
+/// A repeated call also sends earlier queued prompts, whose clients may return later or never.
 #[tokio::test]
 async fn a_repeated_call_sends_those_queued_before_it_first() {
     let home = Home::new();
@@ -219,7 +220,7 @@ async fn a_repeated_call_sends_those_queued_before_it_first() {
     assert_eq!(asked_since(&app, &home, id).await, ["one", "two", "three"]);
 }
 
-/// However the calls arrive after the one that continues the interrupted turn.
+/// The order holds however the repeated calls arrive after the call that continues the interrupted turn.
 #[tokio::test]
 async fn the_interrupted_turn_is_continued_before_the_repeated_calls() {
     let home = Home::new();
@@ -241,7 +242,8 @@ async fn the_interrupted_turn_is_continued_before_the_repeated_calls() {
     assert_eq!(asked[1..], ["one", "two", "three"]);
 }
 
-/// The interrupted turn is continued once its question is answered, which may take days.
+/// The interrupted turn continues only after its question is answered, which may take days. A repeated call does not
+/// wait for that.
 #[tokio::test]
 async fn a_repeated_call_does_not_wait_for_the_answer_to_a_question() {
     const ASKS: &str = "[[ask may I?]]";
@@ -298,7 +300,7 @@ async fn what_is_held_can_be_cancelled_for_good() {
     daemon.kill();
     let (_daemon, app) = home.opened().await;
     assert_eq!(held(&app, id).await, 0);
-    // Who had asked for it is told so.
+    // A repeated call gets `cancelled`.
     let answer = app.call("conversation/prompt", params(id, "one", 0)).await;
     assert_eq!(answer.unwrap()["stopReason"], "cancelled");
     assert!(asked_since(&app, &home, id).await.is_empty());
@@ -328,7 +330,8 @@ async fn a_failure_holds_the_rest() {
     assert!(!asked_since(&app, &home, id).await.contains(&"two".to_owned()));
 }
 
-/// Killed once more while the line goes on: what was sent is not sent again, what was not is held.
+/// If the daemon is killed again while it sends the held prompts, those that were sent are not sent again, and the
+/// others are held.
 #[tokio::test]
 async fn a_kill_while_the_line_goes_on_sends_nothing_twice() {
     let home = Home::new();
@@ -349,7 +352,7 @@ async fn a_kill_while_the_line_goes_on_sends_nothing_twice() {
     assert_eq!(asked[4..], ["three"]);
 }
 
-/// Who waited heard that it failed, and asks again if it is still wanted.
+/// The waiting clients got an error, and can repeat their calls. So the queue is not kept.
 #[tokio::test]
 async fn a_clean_stop_answers_who_waits_and_keeps_nothing() {
     let home = Home::new();
@@ -366,7 +369,7 @@ async fn a_clean_stop_answers_who_waits_and_keeps_nothing() {
     assert!(conversation.queue.is_empty() && conversation.cut_short);
 }
 
-/// Nobody could tell those who hung up: their prompts are not lost with a reboot.
+/// Clients that disconnected cannot get an error, so their prompts are held.
 #[tokio::test]
 async fn a_clean_stop_holds_the_prompts_of_those_who_hung_up() {
     let home = Home::new();

@@ -1,5 +1,6 @@
-//! Transcripts of Qwen Code below the folder of a configured agent: listed, read, checked, adopted, watched and backed up. What is
-//! not done with them is refused. The agent's program is scripted; the test writes what it would.
+//! Transcripts of Qwen Code below the folder of a configured agent: listed, read, checked, adopted, watched and backed
+//! up. Other operations on them are refused. The agent's program is scripted; the test writes the transcripts that it
+//! would write.
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +19,7 @@ use crate::support::{App, refused};
 const SESSION: &str = "09f5b69e-2b4e-442e-890b-dfb5feff1f81";
 const TRANSCRIPT: &str = include_str!("../fixtures/transcripts/qwen/0.24.4.jsonl");
 
-/// The lines of the turns, with the notes after each.
+/// For each turn, its lines in the transcript and those of the notes after it.
 const TURNS: [std::ops::Range<usize>; 6] = [0..6, 6..19, 19..22, 22..25, 25..29, 29..35];
 
 struct Place {
@@ -27,7 +28,7 @@ struct Place {
 }
 
 impl Place {
-    /// A home with an agent whose transcripts are of this format, and these turns of a session.
+    /// A home with an agent of this transcript format, and a session with these turns.
     fn with(turns: std::ops::Range<usize>) -> Self {
         let home = Home::new();
         let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"list":{},"resume":{}}}"#;
@@ -142,7 +143,7 @@ async fn a_session_is_listed_checked_adopted_and_read() {
     assert_eq!(head["findings"], json!([]));
 }
 
-/// Qwen Code writes the two blocks of such a prompt as one text.
+/// A retold history and the prompt after it are two blocks, which Qwen Code writes as one text.
 #[tokio::test]
 async fn a_retelling_is_told_apart_from_the_prompt_behind_it() {
     let place = Place::with(0..1);
@@ -208,12 +209,15 @@ async fn a_damaged_session_is_told_what_a_resume_makes_of_it() {
     let expected = [(1, "garbageLine".to_owned()), (7, "brokenParent".to_owned())];
     assert_eq!(kinds(&check().await["findings"]), expected);
     let (id, adopted) = adopt(&app).await;
-    assert!(adopted.get("findings").is_none(), "the agent goes on: {adopted}");
+    assert!(
+        adopted.get("findings").is_none(),
+        "the agent continues this session: {adopted}"
+    );
     let steps = app.checkpoints(id).await;
     assert_eq!(
         steps.len(),
         1,
-        "what stands before the missing record is not sent"
+        "records before the missing one are not sent to the agent"
     );
     let history = app.ask("conversation/history", id).await;
     assert!(!history["gaps"].as_array().unwrap().is_empty());
@@ -254,7 +258,7 @@ async fn d14_a_deleted_transcript_is_read_from_its_copy_and_restored() {
         json!([SESSION])
     );
     assert_eq!(app.ask("transcript/check", id).await["kept"], json!([SESSION]));
-    assert!(!place.transcript().exists(), "nothing is put back for that");
+    assert!(!place.transcript().exists(), "reads and checks restore nothing");
     let restored = app
         .call("transcript/restore", json!({"conversationId": id}))
         .await
@@ -264,7 +268,7 @@ async fn d14_a_deleted_transcript_is_read_from_its_copy_and_restored() {
     assert_eq!(app.messages(id).await, before);
 }
 
-/// A branch, a move and a repair would write a transcript, and a bundle would need to be put in place.
+/// Branches, moves, repairs and imports would have to write transcripts of this format.
 #[tokio::test]
 async fn what_is_not_done_with_them_is_refused() {
     let place = Place::with(0..2);
@@ -298,8 +302,8 @@ async fn what_is_not_done_with_them_is_refused() {
         )
         .await;
     assert!(bundle.is_err() || !bundle.unwrap()["missing"].as_array().unwrap().is_empty());
-    assert_eq!(app.checkpoints(id).await.len(), 2, "all is as it was");
-    // An edit tells a new session what was said before.
+    assert_eq!(app.checkpoints(id).await.len(), 2, "refused calls change nothing");
+    // An edit retells the earlier history to a new session.
     let script = r#"{"jsonrpc":"2.0","method":"_nothing/new"}"#;
     let edit = json!({"conversationId": id, "at": second, "prompt": [{"type": "text", "text": script}]});
     let edited = app.call("conversation/edit", edit).await.unwrap();
@@ -331,7 +335,7 @@ async fn ids_that_no_session_has_and_links_are_errors() {
     assert_eq!(listed["transcripts"].as_array().unwrap().len(), 1);
 }
 
-/// Its transcripts cannot be cut, so that nothing can be forked at an undone turn.
+/// The agent's transcripts cannot be cut, so nothing can be forked at an undone turn.
 #[tokio::test]
 async fn an_undo_names_a_command_that_works_with_the_agent() {
     let place = Place::with(0..2);
@@ -343,7 +347,7 @@ async fn an_undo_names_a_command_that_works_with_the_agent() {
         json!(next).to_string(),
     )
     .unwrap();
-    // What the agent would write.
+    // The transcript that the agent would write.
     fs::write(
         place.transcript().with_file_name(format!("{next}.jsonl")),
         place.turns(0..2).replace(SESSION, next),

@@ -1,4 +1,4 @@
-//! What the daemon does when its folders or its socket are taken from under it.
+//! What the daemon does when its folders or its socket are removed while it runs.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::error_words;
 use crate::home::Home;
 
-/// What `sessionctl ls` prints, which starts no daemon.
+/// The output of `sessionctl ls`, without starting a daemon.
 fn listed(home: &Home) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sessionctl"));
     command.env_clear().env("SESSIOND_HOME", home.path());
@@ -18,7 +18,8 @@ fn listed(home: &Home) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Removes the data folder. It is renamed first: else the daemon may write a new file while the others are being deleted.
+/// Removes the data folder. It is renamed first: else the daemon may write a new file while the others are being
+/// deleted.
 fn remove_data(home: &Home) {
     let removed = home.path().join("removed");
     fs::rename(home.data(), &removed).unwrap();
@@ -32,12 +33,12 @@ async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(id).await;
-    // As the runtime folder of a user who has logged out, and the second time as one that was cleaned up.
+    // First the runtime folder is removed, as when its user logs out; then only the socket, as by a clean-up.
     fs::remove_dir_all(home.socket().parent().unwrap()).unwrap();
     assert!(listed(&home).contains(&id.to_string()));
     fs::remove_file(home.socket()).unwrap();
     assert!(listed(&home).contains(&id.to_string()));
-    // Whoever was connected still is, and who connects now is served as they are.
+    // Existing connections still work, and new ones are served too.
     let late = daemon.app().await;
     let cancelled = late
         .call("conversation/cancel", json!({"conversationId": id}))
@@ -65,14 +66,14 @@ async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() 
         )
         .await;
     let error = &renamed["error"];
-    // The daemon may have noticed it before the change.
+    // The daemon may have noticed the removal before the call.
     if error["data"]["kind"] != json!(ErrorKind::ShuttingDown) {
         assert_eq!(error["data"]["kind"], json!(ErrorKind::StoreFailed), "{renamed}");
         assert_eq!(error["data"]["retryable"], false);
         let message = error["message"].as_str().unwrap();
         error_words::check("a data folder that was removed", "storeFailed", message);
     }
-    // It ends by itself, and what was removed stays so.
+    // The daemon stops without a signal, and does not make the removed folders again.
     assert!(daemon.ended().await.success());
     assert!(!home.data().exists() && !home.socket().exists());
 
@@ -116,7 +117,7 @@ async fn a_daemon_without_its_lock_file_keeps_its_folder() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
-    // So that it cannot notice.
+    // While it is frozen, the daemon cannot notice that the file is missing.
     let frozen = daemon.freeze();
     fs::remove_file(home.data().join("sessiond.lock")).unwrap();
     let elsewhere = home.path().join("elsewhere.sock");

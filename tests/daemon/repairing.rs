@@ -1,5 +1,5 @@
-//! A repaired copy is written under a new id, a conversation goes on with that of its head, and no transcript
-//! is changed.
+//! Repairs: a repaired copy is written under a new id, a conversation continues with the repaired copy of its head, and
+//! no transcript is changed.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn transcripts(home: &Home) -> Vec<String> {
     names
 }
 
-/// Takes the line with this text out of a file.
+/// Removes the lines with this text from a file.
 fn take_out(path: &Path, text: &str) {
     let whole = fs::read_to_string(path).unwrap();
     let kept: Vec<&str> = whole.lines().filter(|line| !line.contains(text)).collect();
@@ -61,7 +61,8 @@ fn take_out(path: &Path, text: &str) {
     fs::write(path, kept.join("\n") + "\n").unwrap();
 }
 
-/// The answer is the same by the first characters of the id too, although the transcript was deleted since.
+/// A repeated call gets the same response, also if it names the transcript by the first characters of its id, and
+/// although the transcript was deleted since.
 #[tokio::test]
 async fn a_repair_is_repeated_by_the_beginning_of_an_id_that_has_no_transcript_any_more() {
     let home = Home::new();
@@ -76,8 +77,8 @@ async fn a_repair_is_repeated_by_the_beginning_of_an_id_that_has_no_transcript_a
     assert_eq!(app.call("transcript/check", repair).await.unwrap(), first);
 }
 
-/// Open in the agent, with a record that is torn and a result that is gone: the session is closed, and the
-/// conversation goes on with all that is left, over a kill too.
+/// The session is open in the agent, one of its records is torn and a result is missing. The repair closes the session,
+/// and the conversation continues with everything that is left, also after a kill.
 #[tokio::test]
 async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     let home = Home::new();
@@ -101,7 +102,7 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
     );
     let repairs = answer.repairs.unwrap();
     assert_eq!((repairs.left_out, repairs.joined, repairs.filled_in), (1, 2, 0));
-    // The agent leaves out a call in the middle.
+    // The call without a result is left in the copy: the agent leaves it out itself.
     let left: Vec<FindingKind> = answer.left.iter().map(|finding| finding.kind).collect();
     assert_eq!(left, [FindingKind::ToolUseWithoutResult]);
     let new = answer.repaired.unwrap();
@@ -156,21 +157,21 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
         app.remembered(id).await,
         ["one", "[[tool Read {}]]", "three", "four", "on"]
     );
-    assert_eq!(fs::read(&path).unwrap(), before, "the source is as it was");
-    // An undo has nothing to take back: what was repaired is the same history.
+    assert_eq!(fs::read(&path).unwrap(), before, "the source is unchanged");
+    // There is nothing to undo, because the repaired history is the same.
     let undo = app.call("conversation/undo", json!({"conversationId": id})).await;
     refused(undo, ErrorKind::Conflict);
-    // By the id of the head it is that conversation's too.
+    // A repair by the id of the head also changes the head of the conversation.
     tear(&home, new.as_str(), "echo: three");
     app.close(id).await;
     let again = repair(&app, json!({"upstreamId": new})).await.unwrap();
     assert_eq!(app.get(id).await.head, again.repaired);
-    // What is in its past is nobody's to go on with.
+    // An older session of the conversation is not repaired.
     let refusal = repair(&app, json!({"upstreamId": old})).await;
     refused(refusal, ErrorKind::Conflict);
 }
 
-/// An undo is named where it leads back to what is to be repaired.
+/// If an undo leads back to the damaged session, the repair is refused before the undo and works after it.
 #[tokio::test]
 async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
     let home = Home::new();
@@ -207,7 +208,7 @@ async fn where_nothing_is_wrong_no_copy_is_made() {
         (Some(old.clone()), 1)
     );
     assert_eq!(transcripts(&home), names);
-    // A record of a kind that is not known is no damage.
+    // A record of an unknown kind is not damage.
     app.close(id).await;
     let text = fs::read_to_string(&path).unwrap();
     let strange = json!({"type": "hologram", "uuid": "h1", "parentUuid": null, "sessionId": old});
@@ -245,7 +246,8 @@ async fn what_goes_on_has_to_end_first() {
     assert_eq!(app.get(id).await.head, Some(old));
 }
 
-/// The same call again is answered with what came of the first, over restarts too, by whichever name.
+/// A repeated call gets the result of the first, also after a restart, whether it names the conversation or the
+/// transcript.
 #[tokio::test]
 async fn a_repeated_call_repairs_once() {
     let home = Home::new();
@@ -270,7 +272,8 @@ async fn a_repeated_call_repairs_once() {
     assert_eq!(transcripts(&home).len(), 2);
 }
 
-/// The answer outlives the conversation, by whatever name the transcript was called.
+/// The result of a repair is known after the conversation was deleted, whether the call named the conversation or the
+/// transcript.
 #[tokio::test]
 async fn a_repair_is_repeated_after_a_deletion() {
     let home = Home::new();
@@ -293,7 +296,7 @@ async fn a_repair_is_repeated_after_a_deletion() {
     refused(repair(&app, other).await, ErrorKind::Conflict);
 }
 
-/// Of a session that no conversation holds a copy is written beside it, which can be adopted.
+/// The repaired copy of a session that belongs to no conversation is written beside it, and can be adopted.
 #[tokio::test]
 async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {
     let home = Home::new();
@@ -326,7 +329,7 @@ async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {
     assert_eq!(app.remembered(adopted).await, ["one", "two", "three"]);
 }
 
-/// Codex' rollouts: lines that are no records are left out; what Codex refuses otherwise is told.
+/// The repaired copy of a Codex rollout leaves out lines that are not records.
 #[tokio::test]
 async fn a_rollout_is_repaired_under_a_new_id() {
     let home = codex::home();
@@ -365,7 +368,7 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     };
     assert_eq!(texts(&told), texts(&history));
 
-    // A fork goes on from the other one's file as before, and cannot be had without that.
+    // A repaired fork still continues the rollout of its source, and cannot be repaired if that is missing.
     codex::write(&path, codex::ROOT);
     let torn = codex::HEAD_FORK.to_owned() + "@@@\n";
     codex::write(&fork, &torn);
@@ -376,7 +379,7 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     fs::remove_file(&path).unwrap();
     let refusal = repair(&app, fork_id).await;
     refused(refusal, ErrorKind::TranscriptDamaged);
-    // Nor can one that does not say which session it is.
+    // A rollout that does not name its session cannot be repaired.
     codex::write(
         &path,
         "@@@\n".to_owned() + codex::ROOT.split_once('\n').unwrap().1,

@@ -1,4 +1,4 @@
-//! Request ids: a call that is repeated runs once, also over the daemon's death.
+//! Request ids: a repeated call runs once, also if the daemon was killed in between.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ async fn the_same_prompt_again_joins_the_running_turn() {
     second
         .refused("conversation/prompt", prompt(id, "something else", "r1"), other)
         .await;
-    assert!(second.passed.is_empty(), "the repetition waits with the first");
+    assert!(second.passed.is_empty(), "the repeated call waits with the first");
     app.ask("conversation/cancel", id).await;
     let answers = (first.answer(asked).await, second.answer(again).await);
     assert_eq!(answers.0["result"]["stopReason"], "cancelled");
@@ -62,8 +62,8 @@ async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
     let again = app
         .call("conversation/prompt", prompt(id, "[[fail network]]", "r2"))
         .await;
-    assert_eq!(failed.unwrap(), again.unwrap(), "a failure is a result too");
-    // Another conversation's ids are its own.
+    assert_eq!(failed.unwrap(), again.unwrap(), "a failed turn is a result too");
+    // The request ids of another conversation are separate.
     let sibling = app.make(&home.project()).await;
     let theirs = app
         .call("conversation/prompt", prompt(sibling, "once", "r1"))
@@ -83,12 +83,12 @@ async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
     assert_eq!(
         app.remembered(id).await,
         ["once"],
-        "the one that failed is no turn"
+        "the failed prompt does not count as a turn"
     );
 }
 
-/// F18: a prompt that was sent when the daemon was killed has its end, and is not sent again under the same
-/// id.
+/// F18: a prompt that was sent before the daemon was killed has ended. A repeated call returns that end, and the prompt
+/// is not sent again.
 #[tokio::test]
 async fn a_prompt_that_the_daemon_died_over_is_not_sent_again() {
     let home = Home::new();
@@ -143,7 +143,7 @@ async fn a_conversation_and_a_fork_are_made_once() {
     assert_eq!(status["conversations"], 2);
 }
 
-/// A conversation that could not be opened is not made a second time: the repetition opens it.
+/// If the new conversation could not be opened, a repeated call opens it and makes no second one.
 #[tokio::test]
 async fn a_repeated_new_opens_the_conversation_that_the_first_call_made() {
     let programs = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ async fn a_repeated_new_opens_the_conversation_that_the_first_call_made() {
     assert_eq!(status["conversations"], 1);
 }
 
-/// The second of two calls that cross each other is answered as the first, when the session is open.
+/// Two identical calls at the same time get the same response, once the session is open.
 #[tokio::test]
 async fn two_of_the_same_new_at_once_are_answered_when_it_is_open() {
     let home = Home::new();
@@ -195,7 +195,7 @@ async fn two_of_the_same_new_at_once_are_answered_when_it_is_open() {
     assert_eq!(answers.0["result"], answers.1["result"]);
 }
 
-/// Two calls of `new` with one id that cross each other make one conversation.
+/// Two `new` calls with the same request id at the same time make one conversation.
 #[tokio::test]
 async fn two_of_the_same_new_at_once_make_one_conversation() {
     let home = Home::new();
@@ -226,7 +226,11 @@ async fn a_reset_and_a_deletion_are_done_once() {
     let first = app.call("conversation/reset", reset.clone()).await.unwrap();
     app.send(id, "after").await;
     assert_eq!(app.call("conversation/reset", reset).await.unwrap(), first);
-    assert_eq!(app.remembered(id).await, ["after"], "the repetition did nothing");
+    assert_eq!(
+        app.remembered(id).await,
+        ["after"],
+        "the repeated call did nothing"
+    );
     let delete = json!({"conversationId": id, "requestId": "d1"});
     let first = app.call("conversation/delete", delete.clone()).await.unwrap();
     assert_eq!(app.call("conversation/delete", delete).await.unwrap(), first);
@@ -237,7 +241,7 @@ async fn a_reset_and_a_deletion_are_done_once() {
     );
 }
 
-/// What may be left out and what says the same in other words is the same request.
+/// A call that spells out its defaults, or says the same in another form, is the same request.
 #[tokio::test]
 async fn a_request_says_the_same_with_its_defaults_written_out() {
     let home = Home::new();
@@ -289,7 +293,7 @@ async fn a_request_says_the_same_with_its_defaults_written_out() {
     }
 }
 
-/// Closing, resuming, cancelling, answering and signing in are remembered as everything else that changes
+/// The results of close, resume, cancel, respond and authenticate are stored like those of all calls that change
 /// something.
 #[tokio::test]
 async fn whatever_changes_something_is_done_once() {
@@ -302,10 +306,10 @@ async fn whatever_changes_something_is_done_once() {
     app.call("conversation/close", close.clone()).await.unwrap();
     let again = app.call("conversation/resume", resume.clone()).await.unwrap();
     assert_eq!(again, first);
-    assert!(!app.get(id).await.live, "the repetition opened nothing");
+    assert!(!app.get(id).await.live, "the repeated call opened nothing");
     app.send(id, "open again").await;
     app.call("conversation/close", close.clone()).await.unwrap();
-    assert!(app.get(id).await.live, "the repetition closed nothing");
+    assert!(app.get(id).await.live, "the repeated call closed nothing");
 
     let mut raw = daemon.raw().await;
     let (asked, turn) = raw.run(id, "[[ask wait?]][[hang]]").await;
@@ -353,7 +357,7 @@ async fn whatever_changes_something_is_done_once() {
 /// Repeats each call, and sends it with one parameter changed under the same key.
 async fn repeated(app: &App, close: &Value, calls: &[(&str, Value, &str, Value)]) {
     app.call("conversation/close", close.clone()).await.unwrap();
-    // Another method is another content.
+    // Another method with the same key is refused.
     let other = app.call("conversation/reset", close.clone()).await;
     refused(other, ErrorKind::Conflict);
     for (method, params, changed, value) in calls {
@@ -365,7 +369,7 @@ async fn repeated(app: &App, close: &Value, calls: &[(&str, Value, &str, Value)]
     }
 }
 
-/// Exporting, backing up, restoring and forgetting are remembered too: a repetition leaves the files as they are by then.
+/// The results of export, keep, restore and forget are stored too: a repeated call does not change the files again.
 #[tokio::test]
 async fn files_are_written_restored_and_deleted_once() {
     let home = Home::new();
@@ -378,7 +382,7 @@ async fn files_are_written_restored_and_deleted_once() {
     }
     let keep = json!({"conversationId": id, "requestId": "r1"});
     let kept = app.call("transcript/keep", keep.clone()).await.unwrap();
-    // Another conversation's ids are its own.
+    // The request ids of another conversation are separate.
     let theirs = json!({"conversationId": sibling, "requestId": "r1"});
     assert_ne!(app.call("transcript/keep", theirs).await.unwrap(), kept);
 
@@ -430,7 +434,7 @@ async fn files_are_written_restored_and_deleted_once() {
         }
         assert!(
             !transcript.exists() && !file.exists(),
-            "the repetitions wrote nothing"
+            "the repeated calls wrote nothing"
         );
     };
     repeat(&app).await;
@@ -442,7 +446,7 @@ async fn files_are_written_restored_and_deleted_once() {
     refused(app.call("transcript/forget", unkeyed).await, ErrorKind::NotFound);
 }
 
-/// A call continues without its client, and a repeated call gets its answer.
+/// A call continues after its client has left, and a repeated call gets its response.
 #[tokio::test]
 async fn a_client_may_leave_right_after_its_call() {
     let home = Home::new();
@@ -468,7 +472,8 @@ async fn a_client_may_leave_right_after_its_call() {
         raw.send(method, params.clone()).await;
         drop(raw);
         if method == "conversation/export" {
-            // The only one of which something is seen before the repetition, which would do it otherwise.
+            // Wait for the file of the export: otherwise the repeated call might do the work itself. No other call has
+            // an effect that can be seen before it is repeated.
             Watched::below(home.path()).wait_for("the export", || file.exists().then_some(()));
         }
         let answer = app.call(method, params.clone()).await;
@@ -477,7 +482,7 @@ async fn a_client_may_leave_right_after_its_call() {
     }
 }
 
-/// What changes nothing takes a request id, and is carried out each time.
+/// A call that only reads accepts a request id, and is carried out each time.
 #[tokio::test]
 async fn what_only_reads_is_not_remembered() {
     let home = Home::new();
@@ -499,14 +504,14 @@ async fn what_only_reads_is_not_remembered() {
             .await
             .unwrap();
     }
-    // A key of another call is refused all the same.
+    // The key of a call with another method is refused nevertheless.
     let reset = json!({"conversationId": id, "requestId": "r3"});
     app.call("conversation/reset", reset).await.unwrap();
     let export = json!({"conversationId": id, "requestId": "r3"});
     refused(app.call("conversation/export", export).await, ErrorKind::Conflict);
 }
 
-/// A deletion is repeated by any name that led to the conversation.
+/// A deletion can be repeated by any name that identified the conversation.
 #[tokio::test]
 async fn a_deletion_is_repeated_by_any_name() {
     let home = Home::new();

@@ -1,4 +1,5 @@
-//! Undoing a reset: what comes back, whatever was acknowledged of it, and what happened to the conversation since.
+//! Undoing a reset: which history comes back, also if its turns were not acknowledged, or if the conversation has moved
+//! since.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::{BridgeError, ErrorKind};
@@ -43,7 +44,7 @@ async fn what_no_turn_acknowledged_comes_back() {
     }
 }
 
-/// The same when it is all that there ever was, and when its session is adopted.
+/// An unacknowledged turn also comes back if the conversation had no other and its session is adopted.
 #[tokio::test]
 async fn to_adopt_what_no_turn_acknowledged_brings_it_back() {
     let home = Home::new();
@@ -59,7 +60,7 @@ async fn to_adopt_what_no_turn_acknowledged_brings_it_back() {
     assert_eq!(adopted["conversation"]["head"], json!(head));
 }
 
-/// A fork that was never prompted has the history that it came from, also where nobody can read its transcript.
+/// A fork that was never prompted has the history of its source, also if its transcript cannot be read.
 #[tokio::test]
 async fn a_fork_that_was_never_prompted_comes_back() {
     let home = Home::new();
@@ -74,7 +75,7 @@ async fn a_fork_that_was_never_prompted_comes_back() {
     assert_eq!(app.remembered(fork.id).await, ["one"]);
 }
 
-/// A reset empties the whole chain, and each session in it is known afterwards with the turns that it had.
+/// A reset empties the whole chain, but the number of turns of each session stays known.
 #[tokio::test]
 async fn no_session_forgets_its_turns() {
     let home = Home::keeping_nothing();
@@ -105,7 +106,7 @@ async fn no_session_forgets_its_turns() {
     assert_eq!(app.remembered(id).await, ["one", "two"]);
 }
 
-/// Each session leads to its own history, and with it all goes that came after that.
+/// Adopting a session brings back its own history, without what came after that.
 #[tokio::test]
 async fn the_session_that_is_adopted_is_the_one_that_comes_back() {
     let home = Home::new();
@@ -127,7 +128,7 @@ async fn the_session_that_is_adopted_is_the_one_that_comes_back() {
     refused(undo(&app, id).await, ErrorKind::Conflict);
 }
 
-/// A folder that the conversation has left and that no longer exists is not where it goes back to.
+/// If the history's folder no longer exists, the history comes back in the conversation's current folder.
 #[tokio::test]
 async fn a_history_comes_back_where_the_conversation_is_now() {
     let home = Home::new();
@@ -145,7 +146,7 @@ async fn a_history_comes_back_where_the_conversation_is_now() {
     assert_eq!(app.get(id).await.head, head);
     assert_eq!(app.remembered(id).await, ["one"]);
 
-    // A folder that is still there is where the history belongs.
+    // If the history's folder still exists, the history comes back there.
     let third = home.folder_named("third");
     app.ask("conversation/reset", id).await;
     let moved = json!({"conversationId": id, "cwd": third});
@@ -155,7 +156,8 @@ async fn a_history_comes_back_where_the_conversation_is_now() {
     assert_eq!(app.remembered(id).await[..1], ["one"]);
 }
 
-/// The folder was moved with its transcripts, so that the history is in the new one, also if the old one is still there.
+/// If the history's folder was moved with its transcripts, the history comes back in the new folder, even if the old
+/// one still exists.
 #[tokio::test]
 async fn a_history_that_was_moved_with_its_folder_comes_back_there() {
     // The transcripts of the first two are in one folder of the agent, whose name has a dash for each dot.
@@ -175,7 +177,7 @@ async fn a_history_that_was_moved_with_its_folder_comes_back_there() {
     }
 }
 
-/// It was in no chain when its folder was moved without the conversation.
+/// The session was in no chain when its folder was moved without the conversation.
 #[tokio::test]
 async fn a_session_that_was_moved_with_its_folder_comes_back_where_the_conversation_is() {
     // Both have one folder of the agent, whose name has a dash for each dot.
@@ -203,8 +205,8 @@ async fn a_session_that_was_moved_with_its_folder_comes_back_where_the_conversat
     }
 }
 
-/// The undo of a reset brings back the head alone, so that the undo of the move before it leaves the session before the edit in the
-/// folder of that move.
+/// The undo of a reset brings back only the head. So the undo of the earlier move leaves the session from before the
+/// edit in the folder of that move.
 #[tokio::test]
 async fn an_edit_before_a_move_and_a_reset_is_undone_where_the_conversation_is_now() {
     for is_removed in [false, true] {
@@ -226,7 +228,7 @@ async fn an_edit_before_a_move_and_a_reset_is_undone_where_the_conversation_is_n
             std::fs::remove_dir(&there).unwrap();
         }
         undo(&app, id).await.unwrap();
-        // A kill now is no reason to move it back.
+        // A kill at this point must not move the transcript back.
         daemon.kill();
         let (_daemon, app) = home.opened().await;
         assert_eq!(app.get(id).await.cwd, home.project());
@@ -238,8 +240,8 @@ async fn an_edit_before_a_move_and_a_reset_is_undone_where_the_conversation_is_n
     }
 }
 
-/// Calls that are sent without waiting are carried out in order: an undo takes back the reset before it and not the move before
-/// that, and each one that is answered was done.
+/// Calls that are sent without waiting are carried out in order: an undo takes back the reset before it and not the
+/// move before that, and each one that is answered was done.
 #[tokio::test]
 async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
     for (is_awaited, undos) in [(false, 1), (false, 2), (true, 2)] {
@@ -268,16 +270,16 @@ async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
             calls.retain(|call| *call != number);
             match answer.get("result") {
                 Some(_) => done += 1,
-                // Another one is under way.
+                // Another undo is in progress.
                 None => assert_eq!(answer["error"]["code"], 1003, "{answer}"),
             }
         }
         let folders = [&there, &there, &home.project()].map(Clone::clone);
         let what = format!("{is_awaited} {undos}: {done}");
-        // Of undos that are sent to a conversation at rest, the first is done.
+        // If undos are sent to a conversation at rest, the first one succeeds.
         assert!(done > usize::from(is_awaited), "{what}");
         assert_eq!(app.get(id).await.cwd, folders[done - 1], "{what}");
-        // The next ones take back what is left.
+        // Further undos undo the rest.
         for folder in &folders[done..] {
             app.call("conversation/undo", named.clone()).await.unwrap();
             assert_eq!(&app.get(id).await.cwd, folder, "{what}");

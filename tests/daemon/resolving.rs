@@ -1,4 +1,4 @@
-//! What a user types for a conversation: an id, a prefix, a part of a title, `.`.
+//! Names that a user can type for a conversation: an id, a prefix of an id, a part of a title, `.`.
 
 use std::fs;
 
@@ -88,7 +88,7 @@ async fn a_name_that_fits_several_conversations_is_refused_with_the_title_of_eac
         expected.push((id.to_string(), title.to_owned()));
     }
     expected.sort();
-    // A title that is also a part of another one means neither in silence.
+    // A title that is also a part of another title is ambiguous too.
     let error = refused(try_find(&app, "deploy", None).await, ErrorKind::Ambiguous);
     assert_eq!(
         candidates(json!({"candidates": error.detail("candidates")})),
@@ -137,7 +137,7 @@ async fn a_name_that_fits_nothing_is_refused_and_so_is_a_folder_that_is_not_abso
     assert_eq!(data["parameter"], "name");
 }
 
-/// What is busy in the background must not become what the next command acts on.
+/// `.` does not depend on work in the background, which would change what the user's next command applies to.
 #[tokio::test]
 async fn a_dot_is_the_conversation_last_used_in_the_folder_else_the_newest() {
     let home = Home::new();
@@ -166,7 +166,7 @@ async fn a_dot_is_the_conversation_last_used_in_the_folder_else_the_newest() {
     app.call("conversation/move", moved).await.unwrap();
     refused(try_find(&app, ".", Some(&here)).await, ErrorKind::NotFound);
 
-    // What cannot be read is not used, and stays to be looked at.
+    // A file that cannot be read is set aside and not used.
     drop(app);
     daemon.kill();
     let file = home.data().join("last-used.json");

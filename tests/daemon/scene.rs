@@ -1,5 +1,5 @@
-//! One conversation of the agent behind the gate, and what a test does to it: calls that are held, a death,
-//! and what has to hold afterwards.
+//! One conversation of the agent behind the gate, with helpers that hold its calls, kill its processes and check the
+//! result.
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::{Conversation, ConversationState};
@@ -14,9 +14,9 @@ use crate::support::{App, Raw};
 /// Which process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
-    /// The agent's own.
+    /// The agent process.
     Process,
-    /// The child that does its work.
+    /// The child process that does the agent's work.
     Child,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) app: App,
     pub(crate) raw: Raw,
     pub(crate) id: ConversationId,
-    /// What was said, as far as it has to be remembered.
+    /// The prompts that the agent has to remember.
     pub(crate) said: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The same with something said already.
+    /// Makes such a conversation with one turn.
     pub(crate) async fn begun(daemon: &Daemon<'a>, gate: &'a Gate) -> Self {
         let mut scene = Self::new(daemon, gate).await;
         scene.send("first").await;
@@ -65,14 +65,14 @@ impl<'a> Scene<'a> {
         self.app.get(self.id).await
     }
 
-    /// Begins a call, and gives its number.
+    /// Begins a call, and returns its request id.
     pub(crate) async fn begin(&mut self, method: &str, more: Value) -> u64 {
         let mut params = more;
         params["conversationId"] = json!(self.id);
         self.raw.send(method, params).await
     }
 
-    /// Begins a call that makes the agent come to a call of its own, which it does not answer.
+    /// Begins a call that makes the daemon send the call `held` to the agent, which does not answer it.
     pub(crate) async fn begin_held(&mut self, held: &str, method: &str, more: Value) -> u64 {
         self.gate.hold(held);
         let request = self.begin(method, more).await;
@@ -80,13 +80,13 @@ impl<'a> Scene<'a> {
         request
     }
 
-    /// The same with the prompt `x`.
+    /// Sends the prompt `x` in the same way.
     pub(crate) async fn prompt_held(&mut self, held: &str) -> u64 {
         self.begin_held(held, "conversation/prompt", json!({"prompt": "x"}))
             .await
     }
 
-    /// Kills it, and gives what has to be gone soon.
+    /// Kills the victim. Returns the processes that must end soon.
     pub(crate) fn kill(&self, victim: Victim) -> Vec<u32> {
         let (process, child) = self.gate.last();
         kill_now(match victim {
@@ -109,8 +109,8 @@ impl<'a> Scene<'a> {
         serde_json::from_value(answer["result"].clone()).unwrap_or_else(|error| panic!("{error}: {answer}"))
     }
 
-    /// Checks that the next prompt goes on with all that was said, in one process, and that the dead are
-    /// gone.
+    /// Asserts that the next prompt continues with the whole history, in one process, and that the dead processes have
+    /// ended.
     pub(crate) async fn goes_on(mut self, dead: Vec<u32>) {
         let turn = self.send("after it").await;
         if let Some(resumed) = &turn.resumed {
@@ -131,11 +131,11 @@ impl<'a> Scene<'a> {
         );
     }
 
-    /// Checks that the turn failed with its agent, and that the prompt stays where it is.
+    /// Asserts that the turn failed because its agent died, and that the conversation is interrupted.
     pub(crate) async fn ends_as_cut_short(&mut self, prompt: u64, text: &str) {
         let turn = self.turn(prompt).await;
         let failure = turn.failure.unwrap();
-        // Sent again, a tool that had been called would run again.
+        // If the prompt were sent again, a tool that it had called would run again.
         let called = text.contains("[[write") || text.contains("[[ask");
         assert_eq!(
             (failure.kind, failure.retryable),
@@ -148,7 +148,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Checks that a call was refused since there is no agent. The words depend on which of its processes ended first.
+/// Asserts that a call was refused because there is no agent. The message depends on which of the processes ended
+/// first.
 pub(crate) fn is_told(answer: &Value) {
     let data = &answer["error"]["data"];
     assert_eq!(

@@ -1,5 +1,4 @@
-//! A text that a person has the daemon say at a time: it is said once, and it is said, whatever ends
-//! meanwhile.
+//! Texts that a user schedules for a time: each is sent exactly once, even if the daemon or the agent ends meanwhile.
 
 use std::fs;
 
@@ -14,17 +13,17 @@ use crate::gate::Gate;
 use crate::home::Home;
 use crate::support::App;
 
-/// The text.
+/// The scheduled text.
 const TEXT: &str = "[[say on it]][[hang]] run the long tests";
 
-/// Has the daemon say it at once; gives the events back from there.
+/// Schedules the text for now, and waits for this event.
 async fn says(app: &App, id: ConversationId, until: &str) {
     let mut events = app.events(id).await;
     go_on(app, id, json!({"at": AT_ONCE, "text": TEXT})).await;
     events.until(until).await;
 }
 
-/// A later life goes on by itself: waits until the agent has `count` prompts, and tells them.
+/// Starts another daemon, which continues automatically. Waits until the agent has `count` prompts, and returns them.
 async fn prompts_later(home: &Home, id: ConversationId, count: usize) -> Vec<String> {
     let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
@@ -37,7 +36,7 @@ async fn prompts_later(home: &Home, id: ConversationId, count: usize) -> Vec<Str
     }
 }
 
-/// Daemon and agent are killed before the agent has read it.
+/// The daemon and the agent are killed before the agent has read the text.
 #[tokio::test]
 async fn f18_a_text_that_no_agent_has_read_is_said_once_by_the_next_life() {
     let (home, gate) = Gate::home();
@@ -51,7 +50,8 @@ async fn f18_a_text_that_no_agent_has_read_is_said_once_by_the_next_life() {
     assert_eq!(prompts_later(&home, id, 2).await, ["before", TEXT]);
 }
 
-/// The agent has it, and the daemon is stopped: the next life has it gone on with, and does not say it again.
+/// The agent has read the text when the daemon is stopped: the next daemon continues the turn, and does not send the
+/// text again.
 #[tokio::test]
 async fn d3_a_text_that_a_stop_cut_short_is_gone_on_with() {
     let home = Home::new();
@@ -65,7 +65,7 @@ async fn d3_a_text_that_a_stop_cut_short_is_gone_on_with() {
     assert!(prompts[2].starts_with(GO_ON), "{prompts:?}");
 }
 
-/// What is recovered a second time, or as a whole, keeps what was asked for.
+/// Scheduling the same time again keeps the text.
 #[tokio::test]
 async fn the_same_time_again_keeps_the_text() {
     let home = Home::new();
@@ -83,13 +83,13 @@ async fn the_same_time_again_keeps_the_text() {
     assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "now, please"]);
 }
 
-/// The store knows the text, and no longer that it was said: a person decides.
+/// The store knows the text but lost the record that it was sent, so the user has to decide.
 #[tokio::test]
 async fn a_text_is_not_said_again_after_the_store_lost_changes() {
     let home = Home::with_config("[limits]\ncontinuations = 1\n");
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
-    // It keeps the other from being said.
+    // This turn takes the only continuation slot, so the other text has to wait.
     let first = app.make(&home.project()).await;
     says(&app, first, "update").await;
     go_on(&app, id, json!({"at": AT_ONCE, "text": "once"})).await;
@@ -100,7 +100,7 @@ async fn a_text_is_not_said_again_after_the_store_lost_changes() {
     assert_eq!(prompts_later(&home, id, 2).await, ["before", "once"]);
     fs::write(&journal, older).unwrap();
     fs::remove_dir_all(home.data().join("store")).unwrap();
-    // The second of these does not know of the loss.
+    // The second start finds no loss of its own.
     for _ in 0..2 {
         let (_daemon, app) = home.opened().await;
         let conversation = app.get(id).await;

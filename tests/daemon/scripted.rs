@@ -1,11 +1,12 @@
-//! An ACP agent that says exactly what its prompt tells it to say, byte for byte.
+//! An ACP agent that sends exactly what its prompt tells it to, byte for byte.
 //!
 //! The program is `tests/support/programs/scripted_agent.rs`. A prompt's first own text is its script, one line each:
-//! `await ID` waits for the client's answer to the agent's own request with that id, `hold` waits for a cancel and sends what
-//! follows it after the cancelled answer (`instead LINE` right after it is sent in place of that answer), where `until FIFO`
-//! waits for a pipe, every other line is sent as it stands, with `$S` for the session's id (as JSON), `$P` for the id of the
-//! prompt's request and `$LONG` for 20 KB of words. Then the prompt is answered with `end_turn`. What the client sends is
-//! logged, one line each, before it is acted on. A request `_echo` is answered with its parameters, `_silence` is not answered.
+//! `await ID` waits for the client's answer to the agent's own request with that id, `hold` waits for a cancel and
+//! sends what follows it after the cancelled answer (`instead LINE` right after it is sent in place of that answer),
+//! where `until FIFO` waits for a pipe, every other line is sent as it stands, with `$S` for the session's id (as
+//! JSON), `$P` for the id of the prompt's request and `$LONG` for 20 KB of words. Then the prompt is answered with
+//! `end_turn`. What the client sends is logged, one line each, before it is acted on. A request `_echo` is answered
+//! with its parameters, `_silence` is not answered.
 
 use std::fs;
 
@@ -42,7 +43,7 @@ pub(crate) fn chunk(text: &str) -> String {
     update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}))
 }
 
-/// Has the agents answer like this from now on: [`ANSWERS`].
+/// Makes the agents answer like this from now on: see [`ANSWERS`].
 pub(crate) fn answer(home: &Home, answers: &Value) {
     fs::write(home.path().join(ANSWERS), answers.to_string()).unwrap();
 }
@@ -52,7 +53,7 @@ pub(crate) fn update(update: &Value) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":$S,"update":{update}}}}}"#)
 }
 
-/// What the agent of this name was sent, in order, by all its processes.
+/// All messages that the processes of this agent were sent, in order.
 pub(crate) fn heard(home: &Home, name: &str) -> Vec<Value> {
     heard_lines(home, name)
         .iter()
@@ -60,7 +61,7 @@ pub(crate) fn heard(home: &Home, name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The same as text.
+/// The same messages as text.
 pub(crate) fn heard_lines(home: &Home, name: &str) -> Vec<String> {
     let log = fs::read_to_string(home.path().join(format!("{name}.log"))).unwrap();
     log.lines().map(str::to_owned).collect()

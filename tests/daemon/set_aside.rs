@@ -1,4 +1,4 @@
-//! Files of the daemon's own that it cannot read: they are kept and reported, and nothing in them is deleted.
+//! Files of the daemon that it cannot read: they are kept and reported, and nothing that they refer to is deleted.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,7 @@ use crate::support::{App, refused};
 /// The format version of a daemon that does not exist yet.
 const NEWER: u64 = 99;
 
-/// What `daemon/diagnose` says was set aside below a folder.
+/// Returns the files below a folder that `daemon/diagnose` reports as set aside.
 pub(crate) async fn reported(app: &App, folder: &Path) -> Vec<PathBuf> {
     let answer = app
         .call("daemon/diagnose", json!({"agents": false}))
@@ -58,14 +58,14 @@ pub(crate) async fn kept(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     (id, folder)
 }
 
-/// Without its list nobody knows which copy is of which file; with half of one neither.
+/// Without a readable list it is unknown which copy belongs to which file.
 #[tokio::test]
 async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
     for damage in ["missing", "garbage", "empty", "cut off"] {
         let home = Home::new();
         let (daemon, app) = home.opened().await;
         let (id, folder) = kept(&home, &app).await;
-        // A daemon that still packs a copy would write the list again.
+        // Stop the daemon: while it compresses a copy, it would write the list again.
         drop(app);
         drop(daemon);
         let list = folder.join("kept.json");
@@ -89,25 +89,25 @@ async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
             1,
             "{damage}"
         );
-        // What is kept anew is all of it.
+        // The new copy is complete.
         fs::remove_dir_all(home.data().join("loopback/projects")).unwrap();
         assert_eq!(app.remembered(id).await, ["first", "second"], "{damage}");
     }
 }
 
-/// The newer version finds its list where it left it, with the copies that it names.
+/// A newer version finds its list, and the copies that it names, unchanged.
 #[tokio::test]
 async fn copies_of_a_newer_version_stay_where_it_looks_for_them() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let (id, folder) = kept(&home, &app).await;
-    // A daemon that still packs a copy would write the list again.
+    // Stop the daemon: while it compresses a copy, it would write the list again.
     drop(app);
     drop(daemon);
     let list = folder.join("kept.json");
     let mut text: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
     text["version"] = json!(NEWER);
-    // No form that this version knows.
+    // This version does not know such a value.
     text["files"] = json!("elsewhere");
     fs::write(&list, text.to_string()).unwrap();
     let before = contents(&folder);
@@ -121,7 +121,7 @@ async fn copies_of_a_newer_version_stay_where_it_looks_for_them() {
     assert_eq!(reported(&app, &home.data().join("kept")).await, [folder]);
 }
 
-/// What the daemon did not put there is not its to remove, and stands in nobody's way.
+/// Files that the daemon did not write are not deleted, and do not hinder it.
 #[tokio::test]
 async fn strangers_among_the_copies_stay_and_keeping_goes_on() {
     let home = Home::new();
@@ -147,12 +147,13 @@ fn line(note: &Value) -> String {
     format!("{{\"version\":1,\"crc32\":{crc32},\"note\":{note}}}\n")
 }
 
-/// A move that was recorded, by a daemon that was killed before it deleted the original: the folder with that and the journal.
+/// A recorded move whose daemon was killed before it deleted the original. Returns the conversation, and the folder
+/// with the original and the journal.
 async fn moved(home: &Home) -> (ConversationId, PathBuf) {
     left_by_a_move(home, true).await
 }
 
-/// The same, or of a move that was not recorded.
+/// Does the same for a move that was recorded or not.
 pub(crate) async fn left_by_a_move(home: &Home, is_recorded: bool) -> (ConversationId, PathBuf) {
     let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
@@ -201,7 +202,7 @@ async fn a_move_that_was_recorded_is_finished_by_the_next_start() {
     }
 }
 
-/// Something else was done with the files since.
+/// The moved files were deleted since, so the originals are the only ones.
 #[tokio::test]
 async fn originals_that_are_not_in_the_new_place_are_kept() {
     let home = Home::new();
@@ -216,7 +217,7 @@ async fn originals_that_are_not_in_the_new_place_are_kept() {
     assert_eq!(reported(&app, &moves).await.len(), 1);
 }
 
-/// One bit is enough, wherever it stands.
+/// One wrong bit is enough, in any line of the journal.
 #[tokio::test]
 async fn a_move_whose_journal_is_damaged_keeps_the_originals() {
     for place in [0, 1, 2] {
@@ -235,7 +236,7 @@ async fn a_move_whose_journal_is_damaged_keeps_the_originals() {
         assert_eq!(aside.len(), 1, "{place}");
         assert!(aside[0] != folder && !folder.exists(), "{place}");
         assert_eq!(app.remembered(id).await, ["one"]);
-        // It stays what it is.
+        // Another start changes nothing.
         drop(app);
         drop(daemon);
         let (_daemon, app) = home.opened().await;
@@ -244,7 +245,7 @@ async fn a_move_whose_journal_is_damaged_keeps_the_originals() {
     }
 }
 
-/// Without a journal the originals are all that is known of it.
+/// Without a journal the originals are the only trace of the move.
 #[tokio::test]
 async fn a_move_whose_journal_is_missing_keeps_the_originals() {
     let home = Home::new();
@@ -266,7 +267,7 @@ fn newer(text: &str) -> String {
         .collect()
 }
 
-/// The lines of a file as the version before this one wrote them, which had none.
+/// The lines of a file as the previous version wrote them, without a version number.
 fn without_version(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.is_empty());
     let lines = lines.map(|line| {
@@ -291,7 +292,7 @@ async fn a_move_of_a_newer_version_stays_where_it_looks_for_it() {
     assert_eq!(reported(&app, &home.data().join("moves")).await, [folder]);
 }
 
-/// A move of a folder, and the file that says what went where.
+/// Makes a tree move. Returns its id and the file that records what was moved where.
 async fn moved_tree(home: &Home) -> (String, PathBuf) {
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let (_daemon, app) = home.opened().await;
@@ -313,7 +314,7 @@ async fn a_move_of_a_folder_that_cannot_be_read_is_not_forgotten() {
     let trees = home.data().join("trees");
     assert_eq!(contents(&trees), [before]);
     assert_eq!(reported(&app, &trees).await.len(), 1);
-    // Neither is it carried on, back or forth.
+    // The move is neither completed nor undone.
     refused(undo_tree(&app, &id).await, ErrorKind::NotFound);
     assert_eq!(agents_files(&home), there);
 }
@@ -331,13 +332,13 @@ async fn a_move_of_a_folder_is_read_in_its_own_version_only() {
         refused(undo_tree(&app, &id).await, ErrorKind::NotFound);
         assert_eq!(fs::read_to_string(&path).unwrap(), newer(&text));
     }
-    // The version before this one.
+    // The format of the previous version can be read.
     fs::write(&path, without_version(&text)).unwrap();
     let (_daemon, app) = home.opened().await;
     assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 2);
 }
 
-/// What an import had put in place is known from its plan alone.
+/// Only the plan of an import says which files the import has written.
 #[tokio::test]
 async fn the_plan_of_an_import_that_cannot_be_read_stays_with_what_was_unpacked() {
     let home = Home::new();
@@ -373,7 +374,7 @@ async fn the_plan_of_an_import_that_cannot_be_read_stays_with_what_was_unpacked(
     assert!(aside.contains(&later), "{aside:?}");
 }
 
-/// The note of a copy is the only thing that says that the copy may be nobody's.
+/// Only the intent of a copy says that the copy may belong to no conversation.
 #[tokio::test]
 async fn the_note_of_a_copy_that_cannot_be_read_stays() {
     let home = Home::new();

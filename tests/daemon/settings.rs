@@ -1,4 +1,4 @@
-//! Settings: what was asked for, and what the agent reports.
+//! Settings: those that a client set, and those that the agent reports.
 
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use crate::home::Home;
 use crate::scripted;
 use crate::support::{App, refused};
 
-/// What the agent reports of its session is shown for as long as nothing newer is known, whatever becomes of
-/// agent and daemon. It is no wish of anybody's: nothing of it is applied again, unless it replaces what was asked for.
+/// Settings that the agent reports are shown until newer ones are known, also after the agent or the daemon has ended.
+/// They are not applied again, unless they replaced a setting of a client.
 #[tokio::test]
 async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
     let capabilities = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
@@ -66,14 +66,14 @@ async fn what_the_agent_reports_of_settings_is_shown_after_a_restart_too() {
     assert_eq!(
         applied,
         ["theme", "theme"],
-        "only what was asked for is applied, and what replaced it again"
+        "only a client's settings, and what replaced them, are applied"
     );
     app.ask("conversation/reset", id).await;
     let left = json!({"systemPrompt": "Be brief.", "config": {"theme": "light"}});
     assert_eq!(serde_json::to_value(app.get(id).await.settings).unwrap(), left);
 }
 
-/// The model is an option of the agent too. By whichever name it is chosen, the newest choice counts.
+/// The model can be set directly or as an option of the agent. The newest choice counts.
 #[tokio::test]
 async fn f36_of_two_ways_to_choose_a_model_the_newest_counts() {
     let home = Home::new();
@@ -117,7 +117,7 @@ async fn f36_of_two_ways_to_choose_a_model_the_newest_counts() {
     }
 }
 
-/// An agent drops an option in a new version.
+/// The agent may drop an option in a new version.
 #[tokio::test]
 async fn an_option_that_the_agent_does_not_know_is_removed() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! Starting: what the daemon refuses to start with, and what it leaves behind by having started.
+//! Starting: what makes the daemon refuse to start, and which files a start makes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ fn a_configuration_that_is_named_has_to_be_there() {
     assert_eq!(status.code(), Some(2), "{said}");
 }
 
-/// As other programs accept it: no configuration.
+/// Like other programs, the daemon accepts the null device as an empty configuration.
 #[tokio::test]
 async fn the_null_device_is_an_empty_configuration() {
     let home = Home::new();
@@ -33,7 +33,7 @@ async fn the_null_device_is_an_empty_configuration() {
     daemon.app().await.call("daemon/status", json!({})).await.unwrap();
 }
 
-/// F41: who runs is decided once, and the second one is told who that is.
+/// F41: only one daemon runs per data folder. A second one reports the first, and does not disturb it.
 #[tokio::test]
 async fn a_second_daemon_is_told_of_the_first_and_leaves_it_alone() {
     let home = Home::new();
@@ -59,7 +59,7 @@ fn a_socket_that_cannot_be_is_refused() {
         let (status, said) = home.run(&["--socket", socket.to_str().unwrap()]);
         check_start(&format!("--socket {what}"), status.code(), &said);
     }
-    assert!(in_the_way.exists(), "what was there is left alone");
+    assert!(in_the_way.exists(), "the existing file is left alone");
     drop(home.start());
 }
 
@@ -75,7 +75,7 @@ async fn what_the_daemon_makes_is_its_users_alone() {
     assert_eq!(mode(home.data().join("sessiond.lock")), 0o600);
 }
 
-/// In memory only: it works as ever, writes no store, and the next life knows nothing.
+/// An ephemeral daemon works as usual but writes no store, so the next daemon knows nothing.
 #[tokio::test]
 async fn ephemeral_writes_no_store() {
     let home = Home::new();
@@ -132,7 +132,8 @@ fn a_service_manager_is_told_when_the_daemon_is_ready() {
     child.wait().unwrap();
 }
 
-/// Changes something, as a daemon does before it starts its first agent: only a life that did leaves processes behind.
+/// Makes a change, as every daemon does before it starts its first agent: only a daemon that made a change can leave
+/// processes behind.
 async fn begin_work(daemon: &Daemon<'_>, id: &str) {
     let params = json!({"conversationId": id, "title": "begun"});
     daemon
@@ -143,7 +144,7 @@ async fn begin_work(daemon: &Daemon<'_>, id: &str) {
         .unwrap();
 }
 
-/// A process of the life that was killed, without a record in the store.
+/// Starts a process with the mark of the killed daemon, which is not recorded in the store.
 fn stray(home: &Home) -> Child {
     let instance = fs::read_to_string(home.data().join("instance")).unwrap();
     let mut command = Command::new("cat");
@@ -151,7 +152,7 @@ fn stray(home: &Home) -> Child {
     command.stdin(Stdio::piped()).spawn().unwrap()
 }
 
-/// Whether it has ended by itself. It is ended anyway.
+/// Returns whether the process had ended already, and ends it if not.
 fn is_ended(mut stray: Child) -> bool {
     let ended = stray.try_wait().unwrap();
     stray.kill().unwrap();
@@ -159,7 +160,8 @@ fn is_ended(mut stray: Child) -> bool {
     ended.is_some()
 }
 
-/// Such a start closes the store that it has built.
+/// A start that is stopped closes the store that it has built. The next start must still look for processes of the
+/// killed daemon.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_start_that_is_stopped_while_it_builds_a_store_anew_hides_no_process_of_a_killed_life() {
@@ -182,7 +184,7 @@ async fn a_start_that_is_stopped_while_it_builds_a_store_anew_hides_no_process_o
     assert!(is_ended(stray), "the process of the killed life was not ended");
 }
 
-/// The process that a killed life left is ended, also where the store has to be built anew.
+/// A process that a killed daemon left is ended, also if the store has to be rebuilt.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_store_that_was_built_anew_has_everything_and_is_believed_at_the_next_start() {
@@ -202,7 +204,7 @@ async fn a_store_that_was_built_anew_has_everything_and_is_believed_at_the_next_
         let status = daemon.app().await.call("daemon/status", json!({})).await.unwrap();
         assert_eq!(status["conversations"], ids.len());
         assert_eq!(status["pid"], daemon.pid());
-        // The next start believes what was built, although nobody closed it.
+        // The next start trusts the rebuilt store, although it was not closed.
         let aside = is_damaged.then(|| home.data().join("store.broken-1"));
         assert_eq!(status["store"]["setAside"], json!(aside));
         begin_work(&daemon, &ids[0]).await;

@@ -1,4 +1,4 @@
-//! Stopping, and being killed: what runs is ended, what waits is answered, nothing stays behind.
+//! Stopping and being killed: running turns are cancelled, waiting calls are answered, and no process is left.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -40,7 +40,7 @@ async fn a_shutdown_cancels_what_runs_and_answers_it() {
     assert_eq!(
         app.get(id).await.state,
         ConversationState::Interrupted,
-        "the turn had its end, and nobody wanted it"
+        "the stop cancelled the turn, and no client did"
     );
     assert_eq!(app.remembered(id).await.len(), 1);
 }
@@ -112,7 +112,7 @@ async fn what_is_refused_while_it_stops_was_not_done() {
     assert!(forgotten["bytes"].as_u64().unwrap() > 0);
 }
 
-/// Also for a turn that is being cancelled already.
+/// The limit also applies to a turn that is being cancelled already.
 #[tokio::test]
 async fn a_shutdown_waits_no_longer_than_it_was_told() {
     for is_being_cancelled in [false, true] {
@@ -135,8 +135,8 @@ async fn a_shutdown_waits_no_longer_than_it_was_told() {
     }
 }
 
-/// F32: neither the environment nor the parent of these helpers shows whose they are: one is its agent's child until that ends,
-/// the other has lost its parent before.
+/// F32: neither the environment nor the parent of these helpers shows that they belong to the agent. One is a child of
+/// the agent until the agent ends; the other one's parent has ended before.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_helper_without_environment_in_a_session_of_its_own_ends_with_the_daemon() {
@@ -156,7 +156,7 @@ async fn a_helper_without_environment_in_a_session_of_its_own_ends_with_the_daem
             let helpers = all.filter(|(_, line)| line.contains("trap"));
             helpers.map(|(pid, _)| pid).collect::<Vec<_>>()
         };
-        // Two that wait, and their `sleep`s do not name the home.
+        // There are two helpers that wait. Their `sleep` processes do not name the home, and are not counted.
         assert_eq!(helpers().len(), 2, "{:?}", home.processes());
         if dies {
             kill_now(home.only_agent());
@@ -168,7 +168,7 @@ async fn a_helper_without_environment_in_a_session_of_its_own_ends_with_the_daem
     }
 }
 
-/// A shell that was replaced by the daemon may have left children, which are no agents'.
+/// A shell that was replaced by the daemon may have left children, which belong to no agent.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_process_that_was_there_before_the_daemon_survives_its_stop() {
@@ -198,13 +198,13 @@ async fn a_process_that_was_there_before_the_daemon_survives_its_stop() {
     assert!(is_alive);
 }
 
-/// F32, D11: what a killed daemon left behind, with all its descendants, is gone before the next one is
+/// F32, D11: the processes that a killed daemon left, with all their descendants, have ended before the next daemon is
 /// ready.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_a_killed_daemon_left_behind_is_ended_by_the_next() {
     let home = Home::new();
-    // A tool of the agent's that has a session of its own and outlives everything.
+    // A tool of the agent that runs in a session of its own and ignores SIGTERM and SIGHUP.
     let program = env!("CARGO_BIN_EXE_sessiond");
     home.configure(&format!(
         "default_agent = \"tools\"\n[agents.tools]\nkind = \"loopback\"\ncommand = \"/bin/sh\"\n\
@@ -222,12 +222,12 @@ async fn what_a_killed_daemon_left_behind_is_ended_by_the_next() {
     };
     assert!(left(&home) > 0);
     daemon.kill();
-    assert!(left(&home) > 0, "nobody has ended it yet");
+    assert!(left(&home) > 0, "no daemon has ended the tool yet");
     let daemon = home.start();
     assert_eq!(left(&home), 0, "{:?}", home.processes());
     let app = daemon.app().await;
     assert_eq!(app.remembered(id).await, ["first"]);
     app.call("daemon/shutdown", json!({})).await.unwrap();
-    // It checks that nothing is left, the new tool included.
+    // This call checks that no process is left, the new tool included.
     assert!(daemon.ended().await.success());
 }

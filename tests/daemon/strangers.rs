@@ -46,12 +46,12 @@ async fn deleting_a_conversation_deletes_our_copies_and_no_file_of_the_users() {
         reported(&app).await,
         [folder.join("notes.txt"), folder.join("stray")]
     );
-    // Other sessions are kept as before.
+    // Other sessions are still kept.
     kept(&home, &app).await;
     once_kept(&app, |total| total.sessions == 1 && total.bytes > 0).await;
 }
 
-/// The pass once a day deletes what is older than the user wants.
+/// The daily pass deletes copies that are older than the user wants.
 #[tokio::test]
 async fn pruning_deletes_our_copies_and_no_file_of_the_users() {
     let home = Home::keeping_nothing();
@@ -70,14 +70,14 @@ async fn pruning_deletes_our_copies_and_no_file_of_the_users() {
             mine.extend(put(Path::new(&answer.kept[0].path).parent().unwrap()));
         }
     }
-    // A removal that a kill cut short leaves this.
+    // A deletion of copies that was interrupted by a kill leaves such a folder.
     let cut_short = home.data().join("kept/gone-00000000-0000-4000-8000-000000000000");
     mine.extend(put(&cut_short));
     fs::write(cut_short.join("7.zst"), "ours").unwrap();
     home.configure("default_agent = \"loopback\"\n[keep]\ndays = 2\n");
     let daemon = home.start();
     let app = daemon.app().await;
-    // The pass ends with this file.
+    // The daily pass writes this file at its end.
     let passed = home.data().join("kept/passed");
     once_kept(&app, |total| total.sessions == 0 && passed.exists()).await;
     let left = files_below(&home.data().join("kept")).into_iter();

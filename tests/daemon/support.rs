@@ -1,4 +1,4 @@
-//! Clients: the one of the crate, and one that knows nothing but lines.
+//! Clients of the daemon: the client of the `bridge-protocol` crate, and one that reads and writes plain lines.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{
@@ -32,29 +32,29 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use super::error_words;
 use crate::contract::{check_answer, check_foretold, check_notification};
 
-/// Longer than anything here takes on a busy machine; only a hang meets it.
+/// Longer than any step takes on a busy machine; only a hang reaches it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future)
         .await
-        .expect("it comes before the deadline")
+        .expect("the deadline has passed")
 }
 
-/// An app on the socket.
+/// A typed client that is connected to the socket.
 pub(crate) struct App {
     pub(crate) client: Client,
 }
 
-/// What came of a prompt.
+/// The result of a prompt, and the agent's reply.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) turn: TurnResult,
-    /// The agent's words in this turn.
+    /// The text of the agent's reply in this turn.
     pub(crate) words: String,
 }
 
-/// One turn of the history that the agent runs on, as `[[recall]]` tells it.
+/// One turn that the agent remembers, from its answer to `[[recall]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Recalled {
     pub(crate) user: String,
@@ -68,12 +68,12 @@ impl App {
         }
     }
 
-    /// A new conversation in this folder.
+    /// Makes a conversation in this folder.
     pub(crate) async fn make(&self, cwd: &str) -> ConversationId {
         self.make_with(cwd, json!({})).await.id
     }
 
-    /// A new conversation in this folder, in which these prompts have had their turns.
+    /// Makes a conversation in this folder, and runs a turn for each of these prompts.
     pub(crate) async fn begun(&self, cwd: &str, prompts: &[&str]) -> ConversationId {
         let id = self.make(cwd).await;
         for prompt in prompts {
@@ -82,7 +82,7 @@ impl App {
         id
     }
 
-    /// A new conversation with these parameters beside the folder.
+    /// Makes a conversation with these parameters besides the folder.
     pub(crate) async fn make_with(&self, cwd: &str, with: Value) -> Conversation {
         let mut params = with;
         params["cwd"] = json!(cwd);
@@ -90,18 +90,18 @@ impl App {
         serde_json::from_value(answer["conversation"].clone()).unwrap()
     }
 
-    /// The same of this agent, with nothing else that is not the default.
+    /// Makes a conversation of this agent, with defaults otherwise.
     pub(crate) async fn make_of(&self, cwd: &str, agent: &str) -> ConversationId {
         self.make_with(cwd, json!({"agent": agent})).await.id
     }
 
-    /// The answer to a call that only names a conversation.
+    /// Returns the response to a call whose only parameter is a conversation.
     pub(crate) async fn ask(&self, method: &str, id: impl Serialize) -> Value {
         let answer = self.call(method, json!({"conversationId": id})).await;
         answer.unwrap_or_else(|error| panic!("{method}: {error:?}"))
     }
 
-    /// Any call, by its JSON.
+    /// Makes any call, with parameters as JSON.
     pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value, BridgeError> {
         use jsonrpsee::core::client::ClientT;
         use jsonrpsee::core::params::ObjectParams;
@@ -124,7 +124,7 @@ impl App {
         .conversation
     }
 
-    /// Sends a prompt and gives its result.
+    /// Sends a prompt and returns its result.
     pub(crate) async fn send(&self, id: ConversationId, text: &str) -> TurnResult {
         self.try_send(id, text).await.unwrap()
     }
@@ -138,21 +138,21 @@ impl App {
         within(prompt).await.map_err(told)
     }
 
-    /// Sends a prompt and gives its result with what the agent said.
+    /// Sends a prompt. Returns its result and the text of the agent's reply.
     pub(crate) async fn say(&self, id: ConversationId, text: &str) -> Said {
         let mut events = self.events(id).await;
         let (turn, words) = tokio::join!(self.send(id, text), events.words());
         Said { turn, words }
     }
 
-    /// The turns of the history that the agent runs on.
+    /// The turns that the agent remembers.
     pub(crate) async fn recall(&self, id: ConversationId) -> Vec<Recalled> {
         let said = self.say(id, "[[recall]]").await;
         assert_eq!(said.turn.stop_reason, StopReason::EndTurn, "{:?}", said.turn);
         serde_json::from_str(said.words.trim()).unwrap_or_else(|error| panic!("{error}: {}", said.words))
     }
 
-    /// The prompts of the history that the agent runs on.
+    /// The prompts that the agent remembers.
     pub(crate) async fn remembered(&self, id: ConversationId) -> Vec<String> {
         let turns = self.recall(id).await;
         turns.into_iter().map(|turn| turn.user).collect()
@@ -169,8 +169,7 @@ impl App {
         page.checkpoints.into_iter().rev().collect()
     }
 
-    /// The messages of a conversation, oldest first: their ids, and the kind of the last thing that each
-    /// says.
+    /// The messages of a conversation, oldest first: the id of each, and the kind of its last part.
     pub(crate) async fn messages(&self, id: ConversationId) -> Vec<(String, String)> {
         let page = within(self.client.call(History {
             conversation_id: id.into(),
@@ -213,7 +212,7 @@ impl App {
         within(fork).await.map_err(told)
     }
 
-    /// How the session of a conversation comes back.
+    /// Resumes a conversation, and returns how that was done.
     pub(crate) async fn resumed(&self, id: ConversationId) -> Resumed {
         serde_json::from_value(self.ask("conversation/resume", id).await["resumed"].clone()).unwrap()
     }
@@ -227,7 +226,7 @@ impl App {
         .unwrap();
     }
 
-    /// Listens to one conversation; the snapshot comes first.
+    /// Subscribes to one conversation; the snapshot comes first.
     pub(crate) async fn events(&self, id: ConversationId) -> Events {
         self.events_of(Some(id), None).await
     }
@@ -243,7 +242,7 @@ impl App {
         Events { subscription }
     }
 
-    /// The conversation once it is in this state, which it must come to.
+    /// Waits until the conversation meets this condition, and returns it.
     pub(crate) async fn once(
         &self,
         id: ConversationId,
@@ -260,7 +259,7 @@ impl App {
     }
 }
 
-/// A daemon's error as the contract has it; any other failure of the call fails the test.
+/// Converts a daemon's error to the contract's type. Any other failure of the call fails the test.
 pub(crate) fn told(error: ClientError) -> BridgeError {
     match error {
         ClientError::Call(error) => error.into(),
@@ -268,14 +267,14 @@ pub(crate) fn told(error: ClientError) -> BridgeError {
     }
 }
 
-/// Checks that a call was refused with this kind. The words are in one file, see `error_words`.
+/// Asserts that a call was refused with this kind. The messages are in one file, see `error_words`.
 #[track_caller]
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, BridgeError>, kind: ErrorKind) -> BridgeError {
     let file = Path::new(Location::caller().file()).file_stem().unwrap();
     refused_call(file.to_str().unwrap(), result, kind)
 }
 
-/// As [`refused`], for a call that the test names.
+/// Does the same as [`refused`] for a call with a name of its own.
 #[track_caller]
 pub(crate) fn refused_call<T: std::fmt::Debug>(
     call: &str,
@@ -298,11 +297,11 @@ impl Events {
     pub(crate) async fn next(&mut self) -> EventEnvelope {
         within(self.subscription.next())
             .await
-            .expect("the subscription goes on")
-            .expect("an event has its shape")
+            .expect("the subscription ended")
+            .expect("the event is invalid")
     }
 
-    /// The first event that this takes something from.
+    /// Waits for the first event for which `take` returns a value, and returns that.
     pub(crate) async fn find<T>(&mut self, mut take: impl FnMut(&Event) -> Option<T>) -> T {
         loop {
             if let Some(found) = take(&self.next().await.event) {
@@ -311,15 +310,15 @@ impl Events {
         }
     }
 
-    /// The first event of this kind. An update without a turn is only about the session, and can come before the agent has read
-    /// a prompt: it is passed over.
+    /// Waits for the first event of this kind. An update without a turn is only about the session, and can come before
+    /// the agent has read a prompt, so it is skipped.
     pub(crate) async fn until(&mut self, kind: &str) -> Event {
         let is_wanted =
             |event: &Event| event.kind() == kind && !matches!(event, Event::Update { turn_id: None, .. });
         self.find(|event| is_wanted(event).then(|| event.clone())).await
     }
 
-    /// All events up to the end of the next turn.
+    /// Waits for the end of the next turn, and returns all events up to it.
     pub(crate) async fn turn(&mut self) -> Vec<EventEnvelope> {
         let mut events = Vec::new();
         loop {
@@ -332,7 +331,7 @@ impl Events {
         }
     }
 
-    /// The agent's words up to the end of the next turn.
+    /// Waits for the end of the next turn, and returns the text of the agent's reply.
     pub(crate) async fn words(&mut self) -> String {
         let events = self.turn().await;
         let updates = events.iter().filter_map(|envelope| match &envelope.event {
@@ -352,14 +351,14 @@ pub(crate) fn words_of(update: &RawJson) -> Option<String> {
     update["content"]["text"].as_str().map(str::to_owned)
 }
 
-/// A client that knows nothing but lines.
+/// A client that reads and writes plain lines.
 pub(crate) struct Raw {
     lines: BufReader<OwnedReadHalf>,
     write_half: OwnedWriteHalf,
     last_id: u64,
-    /// What was asked, by the request's id.
+    /// The method of each pending request, by the request's id.
     asked: HashMap<u64, String>,
-    /// Lines that came before the answer that was waited for.
+    /// Lines that arrived before the response that was waited for.
     pub(crate) passed: VecDeque<Value>,
 }
 
@@ -379,7 +378,7 @@ impl Raw {
         within(self.write_half.write_all(bytes.as_ref())).await.unwrap();
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub(crate) async fn send(&mut self, method: &str, params: Value) -> u64 {
         self.last_id += 1;
         let id = self.last_id;
@@ -389,7 +388,7 @@ impl Raw {
         id
     }
 
-    /// Reads nothing any more, and waits until the daemon has closed the connection: it does so when it cannot send an answer.
+    /// Stops reading, and waits until the daemon has closed the connection, as it does when it cannot send a response.
     pub(crate) async fn hang_up(mut self) {
         let stream = self
             .lines
@@ -406,7 +405,10 @@ impl Raw {
             let limit = Timespec::try_from(DEADLINE).unwrap();
             poll(&mut watched, Some(&limit)).unwrap() > 0
         });
-        assert!(closed.await.unwrap(), "the daemon keeps a client that has left");
+        assert!(
+            closed.await.unwrap(),
+            "the daemon did not close the connection of a client that has left"
+        );
     }
 
     /// The next line, without its end.
@@ -425,7 +427,7 @@ impl Raw {
         message
     }
 
-    /// The answer to a request; what comes before it is kept in `passed`.
+    /// Waits for the response to a request; lines before it are kept in `passed`.
     pub(crate) async fn answer(&mut self, id: u64) -> Value {
         loop {
             let line = self.next().await;
@@ -441,13 +443,13 @@ impl Raw {
         }
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params).await;
         self.answer(id).await
     }
 
-    /// Subscribes on this connection; the snapshot is gone.
+    /// Subscribes on this connection, and discards the snapshot.
     pub(crate) async fn subscribe(&mut self, id: ConversationId) {
         let answer = self
             .ask("conversation/subscribe", json!({"conversationId": id}))
@@ -459,7 +461,7 @@ impl Raw {
         self.event("snapshot").await;
     }
 
-    /// The next event of this kind; those before it are gone.
+    /// Waits for the next event of this kind, and discards those before it.
     pub(crate) async fn event(&mut self, kind: &str) -> Value {
         loop {
             let line = match self.passed.pop_front() {
@@ -473,12 +475,13 @@ impl Raw {
         }
     }
 
-    /// Starts a turn that does not end by itself; gives the request's id and the turn's.
+    /// Starts a turn that ends only if it is cancelled. Returns the ids of the request and of the turn.
     pub(crate) async fn hang(&mut self, id: ConversationId) -> (u64, String) {
         self.run(id, "[[say hanging]][[hang]]").await
     }
 
-    /// Sends a prompt, listening on this connection, and waits until it is accepted.
+    /// Subscribes on this connection, sends a prompt, and waits until it is accepted. Returns the ids of the request
+    /// and of the turn.
     pub(crate) async fn run(&mut self, id: ConversationId, text: &str) -> (u64, String) {
         self.subscribe(id).await;
         let params = json!({"conversationId": id, "prompt": text});
@@ -487,7 +490,7 @@ impl Raw {
         (request, accepted["turnId"].as_str().unwrap().to_owned())
     }
 
-    /// Sends a request that has to be refused in this way; gives `error.data`.
+    /// Sends a request that must be refused in this way, and returns `error.data`.
     pub(crate) async fn refused(&mut self, method: &str, params: Value, expected: Refusal<'_>) -> Value {
         let shown = params.to_string();
         let answer = self.ask(method, params).await;
@@ -496,8 +499,7 @@ impl Raw {
     }
 }
 
-/// How a request is refused: code, kind, and whether it may be tried again. The words are in one file, see
-/// `error_words`.
+/// How a request is refused: code, kind, and whether it is retryable. The messages are in one file, see `error_words`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal<'a>(pub(crate) i64, pub(crate) &'a str, pub(crate) bool);
 
@@ -512,7 +514,7 @@ impl Refusal<'_> {
     }
 }
 
-/// How each attempt went: its way, and whether it worked.
+/// The attempts of a resume: the way of each, and whether it succeeded.
 pub(crate) fn tried(resumed: &Resumed) -> Vec<(Via, bool)> {
     resumed
         .attempts

@@ -1,4 +1,4 @@
-//! `transcript/list`: what agents have written, whoever made them write it.
+//! `transcript/list`: all transcripts of the agents, whichever program they were used by.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A session that another program had with Claude, in this minute of a day long ago.
+/// Writes a transcript of Claude as another program's session leaves it, from this minute of a day long ago.
 fn elsewhere(root: &Path, id: &str, minute: u32, title: &str) {
     let prompt = json!({
         "type": "user", "uuid": "u1", "parentUuid": null, "sessionId": id, "cwd": "/home/u/project",
@@ -41,7 +41,7 @@ fn elsewhere(root: &Path, id: &str, minute: u32, title: &str) {
     );
 }
 
-/// A home with agents whose transcripts are below it.
+/// A home with agents whose transcripts are in folders below it.
 fn home() -> Home {
     let home = Home::new();
     let root = home.path().display();
@@ -115,7 +115,7 @@ async fn own_and_others_transcripts_are_listed_newest_first() {
         assert_eq!(titles(&list(&app, filter.clone()).await), expected, "{filter}");
     }
 
-    // What changes is seen by the next list; a transcript that is gone is not there any more.
+    // The next list shows changes, and no longer contains deleted transcripts.
     elsewhere(&claude, "s1", 4, "Mend it again");
     fs::remove_file(&rollout).unwrap();
     app.ask("conversation/delete", id).await;
@@ -124,7 +124,7 @@ async fn own_and_others_transcripts_are_listed_newest_first() {
     assert_eq!(
         all[0].get("conversationId"),
         None,
-        "a deleted conversation holds nothing"
+        "a deleted conversation owns no transcript"
     );
 }
 
@@ -134,7 +134,7 @@ async fn pages_hold_each_transcript_once() {
     let home = home();
     let claude = home.path().join("claude");
     for number in 0..7 {
-        // Some of the same time, of which the path decides.
+        // Some have the same time: the path decides their order.
         elsewhere(&claude, &format!("s{number}"), number / 2, &format!("t{number}"));
     }
     let (_daemon, app) = home.opened().await;
@@ -183,8 +183,8 @@ async fn what_cannot_be_listed_is_said() {
     }
 }
 
-/// An agent that was started in a folder by a link writes down the link's path; who asks from there asks for
-/// the folder.
+/// An agent that was started in a folder through a link records the link's path. A list for either path finds the
+/// transcript.
 #[tokio::test]
 async fn a_folder_is_found_by_whatever_path_leads_to_it() {
     let home = home();
@@ -214,7 +214,7 @@ async fn a_folder_is_found_by_whatever_path_leads_to_it() {
     };
     assert_eq!(in_folder(&real).await, ["s1", "s0"]);
     assert_eq!(in_folder(&link).await, ["s1", "s0"]);
-    // A link that leads elsewhere by now is another folder, and one that is gone is what was written down.
+    // A link that points elsewhere now is another folder. If a folder is missing, its recorded path counts.
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink(&other, &link).unwrap();
     assert_eq!(in_folder(&real).await, ["s0"]);
@@ -223,7 +223,7 @@ async fn a_folder_is_found_by_whatever_path_leads_to_it() {
     assert_eq!(in_folder(&other).await, ["s2", "s1"]);
 }
 
-/// Nothing is taken for granted from the life before.
+/// A list does not rely on what an earlier daemon knew.
 #[tokio::test]
 async fn what_changed_while_no_daemon_ran_is_listed() {
     let home = home();
@@ -257,7 +257,7 @@ async fn what_changed_while_no_daemon_ran_is_listed() {
             "life {life}"
         );
         drop(app);
-        // It ends in order once, and is killed once.
+        // The daemon is stopped once and killed once.
         match life {
             1 => daemon.kill(),
             _ => drop(daemon),

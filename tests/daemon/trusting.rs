@@ -1,11 +1,11 @@
-//! What an import takes over of a file that somebody else may have made.
+//! Which settings an import accepts from a bundle that another user may have made.
 
 use serde_json::json;
 
 use crate::carrying::bundled;
 use crate::home::Home;
 
-/// Whoever made the file has no say in what is started or allowed here, unless the caller says so.
+/// A bundle must not decide what is started or allowed here, unless the caller trusts it.
 // Against D12.
 #[tokio::test]
 async fn settings_that_start_or_grant_something_are_taken_only_when_trusted() {

@@ -1,5 +1,4 @@
-//! Moves of folders that are undone, or were cut short: what becomes of what was done since, and of the next
-//! one.
+//! Tree moves that are undone or were interrupted: what happens to later changes, and to the next move.
 
 use std::fs;
 
@@ -15,7 +14,7 @@ use crate::moved_trees::{STRAY, call, listed_in, move_tree, stray, undo_tree};
 use crate::moving::{agents_files, move_to};
 use crate::support::refused;
 
-/// What was done since is kept, and what went elsewhere since is not pulled back.
+/// The undo of a tree move keeps later turns, and is refused while a conversation has moved elsewhere.
 #[tokio::test]
 async fn an_undo_takes_along_what_was_done_since() {
     let home = Home::new();
@@ -33,7 +32,7 @@ async fn an_undo_takes_along_what_was_done_since() {
     let error = refused(undo_tree(&app, &id).await, ErrorKind::Conflict);
     assert!(error.message.contains(&gone.to_string()));
     assert_eq!(app.get(edited).await.cwd, new);
-    // Its own move is undone by itself.
+    // The conversation's own move is undone first.
     app.ask("conversation/undo", gone).await;
     assert_eq!(undo_tree(&app, &id).await.unwrap().moved, 3);
     for id in [edited, gone] {
@@ -44,7 +43,7 @@ async fn an_undo_takes_along_what_was_done_since() {
     assert_eq!(app.remembered(gone).await, ["three"]);
 }
 
-/// Undoing the move is no change of its own: the next undo takes back what was done before it.
+/// The undo of a tree move does not count as a change: the conversation's next undo undoes its last change of its own.
 #[tokio::test]
 async fn an_undo_of_a_folder_leaves_the_next_undo_what_was_done_since() {
     for since in ["edit", "fork", "reset"] {
@@ -70,7 +69,8 @@ async fn an_undo_of_a_folder_leaves_the_next_undo_what_was_done_since() {
     }
 }
 
-/// What went further since is not what went with the move, and an undo that would do nothing says so.
+/// A transcript that was moved again is not part of the first move any more. An undo that would move nothing is
+/// refused.
 #[tokio::test]
 async fn an_undo_of_what_went_further_is_refused() {
     let home = Home::new();
@@ -86,7 +86,7 @@ async fn an_undo_of_what_went_further_is_refused() {
     assert_eq!(listed_in(&app, &old).await, [STRAY]);
 }
 
-/// What has an owner since, or is not where it went, does not come back.
+/// An undo leaves a transcript that belongs to a conversation now, or is not where the move put it, and reports that.
 #[tokio::test]
 async fn what_an_undo_leaves_where_it_is_is_reported() {
     let home = Home::new();
@@ -112,8 +112,7 @@ async fn what_an_undo_leaves_where_it_is_is_reported() {
     assert_eq!(listed_in(&app, &old).await, [STRAY]);
 }
 
-/// What an earlier move has left half way comes back before the next one begins, so that no start undoes that
-/// one later.
+/// A move that was interrupted is undone before the next one begins; otherwise a later start would undo the next one.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
@@ -125,7 +124,7 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
         move_tree(&app, &old, &new).await.unwrap();
         id
     };
-    // As a kill before its end leaves it.
+    // The record as a kill before the end of the move leaves it.
     let trees = files_below(&home.data().join("trees"));
     let text = fs::read_to_string(&trees[0]).unwrap();
     fs::write(&trees[0], text.lines().next().unwrap().to_owned() + "\n").unwrap();
@@ -142,7 +141,7 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
     holder.wait().unwrap();
     refused(answer, ErrorKind::Busy);
     assert_eq!(cwd, new);
-    // It comes back first, and then all of it goes.
+    // The conversation is moved back first, and then the whole folder is moved.
     let moved = move_tree(&app, &old, &new).await.unwrap();
     assert_eq!((moved.moved, app.get(id).await.cwd), (1, new.clone()));
     let reasons: Vec<_> = app
@@ -160,8 +159,8 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
     assert_eq!(app.remembered(id).await, ["one"]);
 }
 
-/// A kill between the end of a move and the noting of its answer: the same call is answered from what the
-/// move has written down.
+/// After a kill between the end of a move and the record of its response, a repeated call is answered from the record
+/// of the move.
 #[tokio::test]
 async fn an_answer_that_was_not_noted_is_found_with_the_move() {
     let (home, other) = (Home::new(), Home::new());
@@ -172,7 +171,7 @@ async fn an_answer_that_was_not_noted_is_found_with_the_move() {
         app.begun(&old, &["one"]).await;
         call(&app, "transcript/move", params.clone()).await.unwrap()
     };
-    // A daemon that knows the move and not the call.
+    // This daemon knows the move but not the call.
     let trees = other.data().join("trees");
     fs::create_dir_all(&trees).unwrap();
     for file in files_below(&home.data().join("trees")) {

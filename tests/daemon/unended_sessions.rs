@@ -1,5 +1,5 @@
-//! Sessions that their agent does not end: what changes their files is refused until nobody can write to them
-//! any more, however often it is asked for.
+//! Sessions that their agent does not end: changes of their files are refused, however often they are requested, until
+//! no process can write to the files.
 
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ use crate::scripted;
 use crate::signs::Watched;
 use crate::support::{App, refused};
 
-/// A reply in one word.
+/// A reply of one word.
 const SAYS: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":$S,"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hm."}}}}"#;
 
-/// A home whose agent opens sessions again and closes none.
+/// A home whose agent can reopen sessions but not close them.
 fn home() -> Home {
     let home = Home::new();
     configure(&home, "");
@@ -40,8 +40,8 @@ async fn repair(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
     app.call("transcript/check", params).await
 }
 
-/// Kills the agents that run, and waits until the daemon knows that they write no more: it counts none, and has started
-/// another, which it does only when those before it have ended with all their children.
+/// Kills the running agents, and waits until the daemon knows that they no longer write: it counts no agents, and has
+/// started another one. It does that only when the earlier ones have ended with all their children.
 async fn end_agents(home: &Home, app: &App) {
     let changes = Watched::below(home.path());
     let mut agents = home.processes();
@@ -76,7 +76,7 @@ async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_as
     assert_eq!(app.get(id).await.cwd, elsewhere);
 }
 
-/// An agent that has not answered in time may still open the session, and write to it.
+/// An agent that has not answered in time may still open the session and write to its file.
 #[tokio::test]
 async fn files_are_left_alone_while_an_agent_may_still_open_the_session() {
     let home = home();
@@ -106,14 +106,14 @@ async fn adopted(home: &Home, app: &App) -> (ConversationId, CheckpointId) {
     (id, app.checkpoints(id).await.pop().unwrap().id)
 }
 
-/// The transcripts of all sessions but that which was adopted.
+/// The transcripts of all sessions except the adopted one.
 fn copies(home: &Home) -> Vec<PathBuf> {
     let mut found = files_below(&home.path().join("claude"));
     found.retain(|path| !path.ends_with("s1.jsonl"));
     found
 }
 
-/// A copy that was deleted earlier would come back as a stub, or what the agent writes would be lost.
+/// If the copy were deleted earlier, the agent might write it again as a stub, or its output would be lost.
 #[tokio::test]
 async fn the_copy_of_an_edit_that_failed_stays_until_its_session_has_ended() {
     let home = home();
@@ -144,7 +144,7 @@ async fn an_abandoned_branch_without_a_file_is_reported_as_missing() {
     let refusal = r#"{"jsonrpc":"2.0","id":$P,"error":{"code":-32000,"message":"Authentication required"}}"#;
     let edit = json!({"conversationId": id, "at": at, "prompt": refusal});
     app.call("conversation/edit", edit).await.unwrap_err();
-    // Its answer comes after all earlier changes are written.
+    // The response to this update arrives after all earlier changes are written.
     let update = json!({"conversationId": id, "title": "a title"});
     app.call("conversation/update", update).await.unwrap();
     let abandoned = app.lineage(id).await.pop().unwrap();
@@ -152,7 +152,7 @@ async fn an_abandoned_branch_without_a_file_is_reported_as_missing() {
     let branch = abandoned.upstream_id;
     let [copy] = &copies(&home)[..] else { panic!() };
     std::fs::remove_file(copy).unwrap();
-    // It leads to the conversation that had it, as every id does.
+    // The branch's id finds the conversation that had it, as every id does.
     let found = app
         .call("conversation/adopt", json!({"upstreamId": branch}))
         .await;

@@ -1,4 +1,4 @@
-//! What agents wrote whose programs are not there, or not there any more: all of it can be had but a session.
+//! Transcripts of agents whose programs are not installed: everything works except opening a session.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn write(path: &Path, records: &[Value]) {
     fs::write(path, lines).unwrap();
 }
 
-/// Where the agents keep them when nothing is configured.
+/// Writes transcripts to the places where the agents keep them by default.
 fn leave_transcripts(home: &Home) {
     let at = "2020-11-03T12:00:00.000Z";
     let cwd = home.project();
@@ -120,7 +120,7 @@ async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
         app.call("conversation/new", open).await,
         ErrorKind::AgentUnavailable,
     );
-    // The conversation was made, and can be gone on with.
+    // The conversation was made, and can be continued later.
     let made = error.detail("conversationId");
     assert_ne!(made, json!(id));
     let get = app.call("conversation/get", json!({"conversationId": made}));
@@ -128,7 +128,7 @@ async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
     let after = app.ask("conversation/chain", id).await;
     assert_eq!(after, chain);
 
-    // Where no agent is named it is one that can run.
+    // If no agent is named, one that can run is used.
     let made = app
         .call("conversation/new", json!({"cwd": home.project(), "open": true}))
         .await
@@ -136,7 +136,8 @@ async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
     assert_eq!(made["conversation"]["agent"], "loopback");
 }
 
-/// A bundle goes on with an agent that can start, though another is called as the one that it comes from.
+/// An imported bundle continues with an agent that can start, even if an agent that cannot has the same name as the
+/// original.
 #[tokio::test]
 async fn a_bundle_is_imported_for_an_agent_that_is_there() {
     let (there, here) = (Home::bare(), Home::bare());

@@ -1,8 +1,8 @@
-//! Folders on a mount that does not answer, as that of a server which is down: what needs the folder is refused in time and
-//! may be tried again, and nothing else waits for it.
+//! Folders on a mount that does not respond, for example because its server is down: calls that need the folder are
+//! refused in time and are retryable, and no other call waits for it.
 //!
-//! The mount is one in user space whose server, this test, answers nothing. It is made in a namespace of the daemon's own.
-//! The tests are skipped where the system does not allow that.
+//! The mount is a file system in user space whose server, the test, never answers. It is mounted in the daemon's own
+//! namespace. The tests are skipped if the system does not allow that.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -21,12 +21,13 @@ use crate::keeping::once_kept;
 use crate::scripted::configured;
 use crate::support::Refusal;
 
-/// A mount of a daemon. Everything below it waits as long as its server runs, and fails after that.
+/// A mount in a daemon's namespace. Every access below it waits as long as its server runs, and fails after that.
 pub(crate) struct Mount {
     server: Child,
 }
 
-/// Starts a daemon that can be given mounts. None, with a printed reason, if the system does not allow this user to.
+/// Starts a daemon in whose namespace folders can be mounted. Returns `None`, and prints the reason, if the system does
+/// not allow this user to do that.
 #[allow(clippy::print_stderr, reason = "the harness shows why a test was skipped")]
 pub(crate) fn start(home: &Home) -> Option<Daemon<'_>> {
     if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
@@ -59,14 +60,14 @@ pub(crate) fn start(home: &Home) -> Option<Daemon<'_>> {
     Some(home.start_command(command, &[]))
 }
 
-/// A shell in the namespace of a daemon.
+/// A shell command that runs in the namespace of a daemon.
 fn inside(daemon: &Daemon<'_>, script: &str, folder: &Path) -> Command {
     let mut command = entered(daemon);
     command.args(["sh", "-euc", script, "sh"]).arg(folder);
     command
 }
 
-/// What starts a program in the namespace of a daemon.
+/// The command that starts a program in the namespace of a daemon.
 fn entered(daemon: &Daemon<'_>) -> Command {
     let target = format!("--target={}", daemon.pid());
     let mut command = Command::new("nsenter");
@@ -74,7 +75,7 @@ fn entered(daemon: &Daemon<'_>) -> Command {
     command
 }
 
-/// Uncovers a folder.
+/// Unmounts what covers a folder.
 fn unmount(daemon: &Daemon<'_>, folder: &Path) {
     let status = inside(daemon, "umount -l \"$1\"", folder).status();
     assert!(status.unwrap().success());
@@ -83,7 +84,7 @@ fn unmount(daemon: &Daemon<'_>, folder: &Path) {
 impl Mount {
     /// Covers a folder of the daemon with the mount.
     pub(crate) fn over(daemon: &Daemon<'_>, folder: &Path) -> Self {
-        // The device has to be opened by who mounts it.
+        // The process that mounts the file system must open the device.
         let script = "exec 3<>/dev/fuse
             mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 none \"$1\"
             echo mounted
@@ -102,15 +103,15 @@ impl Mount {
         Self { server }
     }
 
-    /// Has everything that waits fail, and all that comes after it.
+    /// Makes all waiting calls of the file system fail, and all later ones too.
     fn fail(mut self) {
         drop(self.server.stdin.take());
         assert!(self.server.wait().unwrap().success());
     }
 }
 
-/// Readers and checks wait for a folder that does not respond. Conversations of other agents are not affected, and callers
-/// that wait get an error that names the folder.
+/// Readers and checks wait for a folder that does not respond. Conversations of other agents are not affected, and
+/// callers that wait get an error that names the folder.
 #[tokio::test]
 async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     let transcripts = "transcripts = \"$FOLDER\"\ntranscript_format = \"claude\"\n";
@@ -177,8 +178,8 @@ async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
     app.ask("conversation/history", remote).await;
 }
 
-/// Of one agent, the transcripts of one project do not respond. However many calls wait for them, other projects' conversations
-/// are answered first.
+/// The transcripts of one project of an agent do not respond. However many calls wait for them, calls for other
+/// projects are answered first.
 #[tokio::test]
 async fn transcripts_of_a_project_that_do_not_answer_keep_no_other_project_waiting() {
     let home = Home::new();
@@ -233,11 +234,13 @@ async fn transcripts_of_a_project_that_do_not_answer_keep_no_other_project_waiti
     }
 }
 
-/// Of many projects the transcripts do not respond, and each is asked for again and again. Other projects are answered first.
+/// The transcripts of many projects do not respond, and each is requested again and again. Calls for other projects are
+/// answered first.
 #[tokio::test]
 async fn transcripts_of_many_projects_that_do_not_answer_keep_no_other_project_waiting() {
     let home = Home::new();
-    // The built-in agent looks for a transcript in all folders, so another one answers the prompt. That one writes none.
+    // The built-in agent looks for a transcript in all folders, so another one answers the prompt. That one writes
+    // none.
     let (agent, root) = (configured("remote", None), home.data().join("loopback"));
     let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
     home.configure(&format!(
@@ -312,7 +315,7 @@ async fn transcripts_of_many_projects_that_do_not_answer_keep_no_other_project_w
     }
 }
 
-/// What changes a conversation, or copies its transcripts, is refused in time if they do not respond.
+/// Calls that change a conversation or copy its transcripts are refused in time if the transcripts do not respond.
 #[tokio::test]
 async fn changes_are_refused_if_the_transcripts_do_not_answer() {
     let home = Home::new();
@@ -337,7 +340,7 @@ async fn changes_are_refused_if_the_transcripts_do_not_answer() {
         };
         waiting.push((method, params, id));
     }
-    // What is restored has a backup.
+    // A restore needs a backup.
     let conversations = u64::try_from(waiting.len()).unwrap();
     once_kept(&app, |total| total.sessions == conversations).await;
     let transcript = home.transcript_of(&app, waiting[0].2).await;
@@ -366,7 +369,7 @@ async fn changes_are_refused_if_the_transcripts_do_not_answer() {
     }
 }
 
-/// The transcripts of an agent do not respond when the daemon starts.
+/// A start does not wait for the transcripts of an agent that do not respond.
 #[tokio::test]
 async fn a_start_waits_for_no_transcripts_that_do_not_answer() {
     let home = Home::new();
@@ -382,7 +385,7 @@ async fn a_start_waits_for_no_transcripts_that_do_not_answer() {
         assert_eq!(app.send(id, "one").await.stop_reason, StopReason::EndTurn);
         id
     };
-    // Its namespace has the mount before the daemon starts.
+    // The mount exists in the namespace before the daemon starts there.
     let other = Home::new();
     let Some(outer) = start(&other) else { return };
     let mount = Mount::over(&outer, Path::new(&folder));
@@ -405,8 +408,8 @@ async fn a_start_waits_for_no_transcripts_that_do_not_answer() {
     app.ask("conversation/history", remote).await;
 }
 
-/// A prompt to an open session is refused in time if the folder of its transcripts does not respond, and was not sent: what
-/// became of it could not be found out after a crash.
+/// A prompt to an open session is refused in time, and not sent, if the folder of its transcripts does not respond:
+/// after a crash nobody could find out whether it arrived.
 #[tokio::test]
 async fn a_prompt_to_an_open_session_is_refused_if_its_transcripts_do_not_answer() {
     let home = Home::new();
@@ -430,7 +433,7 @@ async fn a_prompt_to_an_open_session_is_refused_if_its_transcripts_do_not_answer
     let two = json!({"conversationId": id, "prompt": "two"});
     let mut raw = daemon.raw().await;
     let prompt = raw.send("conversation/prompt", two).await;
-    // It waits for the folder like the prompt before it, and a cancel ends it all the same.
+    // This prompt waits for the folder like the one before it, but a cancel ends it at once.
     let mut cancelled = daemon.raw().await;
     let three = json!({"conversationId": other, "prompt": "three"});
     let three = cancelled.send("conversation/prompt", three).await;
@@ -446,8 +449,8 @@ async fn a_prompt_to_an_open_session_is_refused_if_its_transcripts_do_not_answer
     assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
 }
 
-/// A mark of a restored transcript that cannot be read now is not a damaged one: it says neither that turns are missing nor
-/// that none are.
+/// A mark that cannot be read at the moment is not treated as damaged: it means neither that turns are missing nor that
+/// none are.
 #[tokio::test]
 async fn a_mark_that_cannot_be_read_now_is_not_taken_for_damaged() {
     let home = Home::new();
@@ -470,7 +473,8 @@ async fn a_mark_that_cannot_be_read_now_is_not_taken_for_damaged() {
     assert_eq!(app.remembered(id).await, ["one", "two"]);
 }
 
-/// A name that matches nothing is looked for among the transcripts, and waits for no backup that is being made.
+/// A name that matches nothing is searched among the transcripts. The search does not wait for backups that are being
+/// made.
 #[tokio::test]
 async fn a_name_that_matches_nothing_waits_for_no_backup() {
     let home = Home::new();
@@ -490,14 +494,14 @@ async fn a_name_that_matches_nothing_waits_for_no_backup() {
     let name = json!({"name": "no-such-title"});
     raw.refused("conversation/resolve", name, refusal).await;
     mount.fail();
-    // They end in any order.
+    // The backups end in any order.
     for _ in 0..backups {
         raw.next().await;
     }
     unmount(&daemon, &kept);
 }
 
-/// What was asked for with a request id waits for a folder like any other call, and no stop waits for it.
+/// A call with a request id waits for a folder like any other call, and a stop does not wait for it.
 #[tokio::test]
 async fn a_stop_waits_for_no_call_that_waits_for_a_folder() {
     for method in ["transcript/keep", "transcript/restore", "conversation/export"] {
@@ -525,7 +529,8 @@ async fn a_stop_waits_for_no_call_that_waits_for_a_folder() {
     }
 }
 
-/// A project that does not answer: what needs it is refused in time, each call keeps its place, and nothing else waits.
+/// A project folder that does not respond: calls that need it are refused in time, each call keeps its place in the
+/// order, and no other call waits.
 #[tokio::test]
 async fn a_project_that_does_not_answer_keeps_no_other_conversation_waiting() {
     let home = Home::new();
@@ -569,7 +574,7 @@ async fn a_project_that_does_not_answer_keeps_no_other_conversation_waiting() {
         let id = raw.send(method, params).await;
         waiting.push((method, raw, id));
     }
-    // Behind a call that waits, in the same conversation.
+    // This call waits after another one of the same conversation.
     let mut behind = daemon.raw().await;
     let title = json!({"conversationId": branched, "title": "later"});
     let titled = behind.send("conversation/update", title).await;
@@ -590,8 +595,8 @@ async fn a_project_that_does_not_answer_keeps_no_other_conversation_waiting() {
     assert_eq!(app.remembered(there).await, ["one", "two"]);
 }
 
-/// More folders of one mount than the daemon has threads. Those who ask for them are refused in time, and all others are answered
-/// meanwhile.
+/// More folders of one mount do not respond than the daemon has threads. Calls that need them are refused in time, and
+/// all others are answered meanwhile.
 #[tokio::test]
 async fn however_many_folders_do_not_answer_the_others_do() {
     let home = Home::new();
@@ -621,7 +626,7 @@ async fn however_many_folders_do_not_answer_the_others_do() {
 
     let refusal = Refusal(1015, "storeFailed", true);
     for raw in &mut waiting {
-        // In any order.
+        // The responses arrive in any order.
         for _ in 0..each {
             let answer = raw.next().await;
             assert!(answer.to_string().contains(&far), "{answer}");
@@ -633,7 +638,8 @@ async fn however_many_folders_do_not_answer_the_others_do() {
     assert_eq!(app.remembered(near).await, ["one", "two"]);
 }
 
-/// A move of a folder may take long. Meanwhile conversations are made, and an adoption is refused: its transcript may go.
+/// A tree move may take long. Meanwhile conversations can be made. An adoption is refused, because its transcript may
+/// be moved.
 #[tokio::test]
 async fn a_move_of_a_folder_keeps_no_new_conversation_waiting() {
     let home = Home::new();
@@ -668,7 +674,8 @@ async fn a_move_of_a_folder_keeps_no_new_conversation_waiting() {
     app.call("conversation/adopt", adopt).await.unwrap();
 }
 
-/// The transcripts of one agent do not answer: those of another are listed meanwhile, and a diagnosis says so.
+/// The transcripts of one agent do not respond. Those of another agent are listed meanwhile, and a diagnosis reports
+/// the problem.
 #[tokio::test]
 async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting() {
     let home = Home::new();
@@ -687,7 +694,7 @@ async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting()
     let all = stalled.send("transcript/list", json!({})).await;
     let mut diagnosing = daemon.raw().await;
     let diagnosis = diagnosing.send("daemon/diagnose", json!({"agents": false})).await;
-    // What matches nothing might be the id of a transcript there.
+    // A name that matches nothing might be the id of a transcript on the mount.
     let mut resolving = daemon.raw().await;
     let unknown = json!({"name": "0f1a1f5e-0000-4000-8000-000000000000"});
     let unknown = resolving.send("conversation/resolve", unknown).await;
@@ -699,7 +706,7 @@ async fn transcripts_of_an_agent_that_do_not_answer_keep_no_other_list_waiting()
             && one["message"].as_str().unwrap().contains("15 s")
     };
     assert!(found.iter().any(is_told), "{found:?}");
-    // By now the list of all waits for the mount.
+    // The search of all transcripts waits for the mount by now.
     let listed = app
         .call("transcript/list", json!({"agent": "loopback"}))
         .await

@@ -1,5 +1,5 @@
-//! What is told of transcripts while they grow: checkpoints that are on disk, whoever wrote them, and other
-//! writers.
+//! Transcripts that are watched while they grow: checkpoints are announced once they are on disk, whichever program
+//! wrote them, and other writers are reported.
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Checkpoints;
@@ -32,7 +32,7 @@ pub(crate) fn leaf(path: &Path) -> Value {
         .map_or(Value::Null, |record| record["uuid"].clone())
 }
 
-/// Records as another program writes them: a prompt behind `parent`, and a reply.
+/// The records of a turn as another program writes them: a prompt after `parent`, and a reply.
 pub(crate) fn turn(parent: &Value, prompt: &str, reply: &str) -> (String, String) {
     let (asked, answered) = (Uuid::new_v4().to_string(), Uuid::new_v4().to_string());
     let prompt = json!({
@@ -51,14 +51,14 @@ pub(crate) fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// Adds a turn as another program does.
+/// Appends a turn as another program does.
 pub(crate) fn append_turn(path: &Path, prompt: &str) {
     let (prompt, reply) = turn(&leaf(path), prompt, "Elsewhere.");
     append(path, &prompt);
     append(path, &reply);
 }
 
-/// What the agent says to the last prompt, late.
+/// Appends a late reply of the agent to the last prompt.
 pub(crate) fn append_reply(path: &Path, text: &str) {
     let (prompt, reply) = turn(&leaf(path), "", text);
     let mut reply: Value = serde_json::from_str(&reply).unwrap();
@@ -75,7 +75,7 @@ pub(crate) async fn saved(events: &mut Events) -> Checkpoint {
     events.find(take).await
 }
 
-/// All events up to the one that tells of this step.
+/// Returns all events up to the checkpoint of this step.
 pub(crate) async fn until_saved(events: &mut Events, step: u64) -> Vec<Event> {
     until_checkpoint(events, |checkpoint| checkpoint.step == step).await
 }
@@ -135,7 +135,7 @@ async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
     );
 }
 
-/// Prompts that wait for each other: each turn is saved, in order, though the next is running by then.
+/// Queued prompts: each turn is saved, in order, even if the next one is already running.
 #[tokio::test]
 async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
     let home = Home::new();
@@ -190,7 +190,7 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
     );
     assert_eq!(all.last(), Some(&Event::CheckpointSaved { checkpoint }));
 
-    // A record that is no turn, a prompt without its reply, and then the reply: one more checkpoint.
+    // A record that is not part of a turn and a whole turn add one checkpoint.
     append(
         &path,
         "{\"type\":\"custom-title\",\"customTitle\":\"Another title\"}\n",
@@ -204,7 +204,7 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
     assert_eq!(app.remembered(id).await, ["here", "there", "again"]);
 }
 
-/// Some versions write a text before they know why the model stopped: more of the turn may follow, or
+/// Some versions of the agent write a text before they know why the model stopped, so more of the turn may follow, or
 /// nothing.
 #[tokio::test]
 async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_behind_it() {
@@ -219,7 +219,7 @@ async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_
     let mut events = app.events(id).await;
     let (prompt, reply) = turn(&leaf(&path), "there", "Calling.");
     append(&path, &(prompt + &reply.replace("\"end_turn\"", "null")));
-    // Another conversation's turn is told by a later look than the one at this.
+    // Another conversation's turn is announced by a later check than the one at this transcript.
     let other = app.make(&home.project()).await;
     let mut others = app.events(other).await;
     app.send(other, "elsewhere").await;
@@ -247,7 +247,7 @@ async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_
     assert_eq!(saved(&mut events).await.prompt, "last");
 }
 
-/// More than is told at once, to a conversation that has no task and to one that has.
+/// More turns than are announced at once, for a conversation with a task and for one without.
 #[tokio::test]
 async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
     const TURNS: u64 = 600;
@@ -273,13 +273,12 @@ async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
         for step in first..first + TURNS {
             assert_eq!(saved(&mut everything).await.step, step);
         }
-        // The second time it has no task.
+        // In the second round the conversation has no task.
         app.close(id).await;
     }
 }
 
-/// The conversation has no task when it happens, and the daemon is another one than the one that had its
-/// turns.
+/// The turns are added to a conversation without a task, under another daemon than the one that ran its earlier turns.
 #[tokio::test]
 async fn a_new_life_tells_what_is_new_and_nothing_old() {
     let home = Home::new();
@@ -322,11 +321,11 @@ async fn a_transcript_in_a_folder_that_was_made_just_now_is_watched_too() {
     assert_eq!(
         (told.step, told.prompt.as_str()),
         (2, "new"),
-        "what it held when it was adopted is old"
+        "turns from before the adoption are not announced"
     );
     assert_eq!(adopted["conversation"]["head"], "s1");
 
-    // Moved with its folder it is still the same.
+    // After its folder was moved it is still the same transcript.
     let moved = home.data().join("loopback/projects/-moved");
     fs::rename(&folder, &moved).unwrap();
     append_turn(&moved.join("s1.jsonl"), "newer");
@@ -365,7 +364,7 @@ async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
     }
 }
 
-/// D5: a client that does not go through the daemon is seen.
+/// D5: a program that writes to the transcript without the daemon is noticed.
 #[tokio::test]
 async fn another_writer_on_a_live_session_is_told_once_each_time() {
     let home = Home::new();
@@ -386,20 +385,20 @@ async fn another_writer_on_a_live_session_is_told_once_each_time() {
     assert_eq!(kinds(&all, &["foreignWriter"]), [] as [&str; 0], "told once");
     assert_eq!(app.get(id).await, before, "nothing else changes");
 
-    // A branch beside ours, which no history of ours shows.
+    // A separate branch, which is not part of the conversation's history.
     let (prompt, _) = turn(&Value::Null, "beside", "");
     append(&path, &prompt);
     assert_eq!(events.until("foreignWriter").await, told);
     append_turn(&path, "and on");
     assert_eq!(events.until("foreignWriter").await, told);
 
-    // Another file in its place.
+    // Another file replaces the transcript.
     let text = fs::read_to_string(&path).unwrap();
     let other = path.with_extension("new");
     fs::write(&other, &text).unwrap();
     fs::rename(&other, &path).unwrap();
     assert_eq!(events.until("foreignWriter").await, told);
-    // It shrank.
+    // The transcript shrinks.
     let last = text.trim_end().rfind('\n').unwrap() + 1;
     fs::OpenOptions::new()
         .write(true)
@@ -446,7 +445,7 @@ async fn a_client_that_comes_later_hears_of_another_writer_with_its_prompt() {
     assert_eq!(later.until("foreignWriter").await, told);
 }
 
-/// Everything that a conversation goes through by itself, with an ear on all of it.
+/// Everything that the daemon and the agent do to a conversation themselves, with a subscription to all events.
 // Against D5.
 #[tokio::test]
 async fn ordinary_life_is_no_foreign_writing() {
@@ -456,7 +455,7 @@ async fn ordinary_life_is_no_foreign_writing() {
     let mut everything = app.events_of(None, None).await;
     let mut all = Vec::new();
     let id = app.begun(&home.project(), &["one"]).await;
-    // Each is waited for: what takes its transcript away before it was looked at takes its saving along.
+    // Wait for each checkpoint: a turn whose transcript is removed before it was read is not announced.
     all.extend(until_saved_prompt(&mut everything, "one").await);
     let (prompt, _) = raw.hang(id).await;
     app.ask("conversation/cancel", id).await;
@@ -497,13 +496,16 @@ async fn ordinary_life_is_no_foreign_writing() {
         .iter()
         .filter_map(|event| match event {
             Event::CheckpointSaved { checkpoint } => {
-                assert!(ids.insert(checkpoint.id.clone()), "told twice: {checkpoint:?}");
+                assert!(
+                    ids.insert(checkpoint.id.clone()),
+                    "announced twice: {checkpoint:?}"
+                );
                 Some(checkpoint.prompt.as_str())
             }
             _ => None,
         })
         .collect();
-    // Some lose their transcript before anybody looks; none comes out of its turn.
+    // Some turns lose their transcript before it is read, but none is announced out of order.
     let mut sent = [
         "one",
         "[[say hanging]][[hang]]",
@@ -536,8 +538,7 @@ async fn ordinary_life_is_no_foreign_writing() {
     );
 }
 
-/// D10: an app that writes a file and then asks for the list sees it, whatever it did: no waiting, no asking
-/// twice.
+/// D10: a list contains every change that was made before the request, without waiting or a second request.
 #[tokio::test]
 async fn a_list_has_what_was_written_before_it_was_asked_for() {
     let home = Home::new();
@@ -596,8 +597,8 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
     }
 }
 
-/// What was counted for someone is told in lists for as long as the file is that one, and nothing is counted
-/// for a list.
+/// Lists contain the number of turns of a transcript that was counted for another call, as long as the file is
+/// unchanged. Nothing is counted for a list.
 #[tokio::test]
 async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
     let home = Home::keeping_nothing();
@@ -609,13 +610,13 @@ async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
     drop(daemon);
     let (_daemon, app) = home.opened().await;
     let mut events = app.events(id).await;
-    assert_eq!(listed_turns(&app).await, Value::Null, "nobody has read it");
+    assert_eq!(listed_turns(&app).await, Value::Null, "no call has read it yet");
     newest(&app, id).await;
     assert_eq!(listed_turns(&app).await, json!(2));
     assert_eq!(listed_turns(&app).await, json!(2));
     let (prompt, reply) = turn(&leaf(&path), "there", "Elsewhere.");
     append(&path, &(prompt + &reply));
-    // Whether it is counted again by then is the watch's affair.
+    // The watch may or may not have counted the transcript again by now.
     let turns = listed_turns(&app).await;
     assert!([Value::Null, json!(3)].contains(&turns), "{turns}");
     assert_eq!(saved(&mut events).await.step, 3);
@@ -627,7 +628,8 @@ async fn listed_turns(app: &App) -> Value {
     page["transcripts"][0]["turns"].clone()
 }
 
-/// A resume follows the branch that the other program noted last; the agent that has the session open does not.
+/// A resume follows the branch that the other program noted last. Until then the history of an open session is the
+/// branch of its agent.
 #[tokio::test]
 async fn the_history_of_an_open_session_is_that_of_its_agent() {
     let home = Home::new();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::home::Home;
 use crate::support::refused;
 
-/// Each time in a value: whatever is called `at`, `…At` or `until`.
+/// Collects the times in a value: all members that are called `at`, `…At` or `until`.
 fn times(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
@@ -48,16 +48,16 @@ async fn an_unknown_parameter_is_refused_with_the_nearest_name() {
         params[parameter] = json!(true);
         let error = refused(app.call(method, params).await, ErrorKind::InvalidParams);
         assert_eq!(error.detail("parameter"), parameter, "{method}");
-        // The contract promises that the message has the name.
+        // The contract promises that the message contains the name.
         if let Some(nearest) = nearest {
             assert!(error.message.contains(nearest), "{}", error.message);
         }
     }
-    // Nothing was done.
+    // The refused calls did nothing.
     let listed = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(listed["conversations"].as_array().unwrap().len(), 1);
     assert_eq!(app.recall(id).await.len(), 1);
-    // What is deeper down is the agent's or the app's.
+    // Members of nested objects belong to the agent or the app, and are not checked.
     let config = json!({"cwd": home.project(), "settings": {"neverHeardOf": 1}});
     app.call("conversation/new", config).await.unwrap();
 }
@@ -108,7 +108,7 @@ async fn a_repeated_call_returns_its_result_whatever_has_happened_to_its_folder(
     fs::remove_dir(&folder).unwrap();
     assert_eq!(app.call("conversation/fork", fork).await.unwrap(), first);
     assert_eq!(app.call("conversation/new", new).await.unwrap(), made);
-    // Defaults that are written out, and another name of the conversation, are the same content.
+    // A call that spells out defaults, or names the conversation in another way, is the same request.
     let prefix = &id.to_string()[..8];
     let again =
         json!({"conversationId": prefix, "cwd": folder, "requestId": "f1", "inPlace": false, "at": null});
@@ -144,7 +144,7 @@ async fn a_reset_can_be_undone() {
     );
     assert_eq!(app.remembered(id).await, ["one", "two"]);
 
-    // Also with turns since: those are dropped.
+    // A reset can also be undone after new turns, which are dropped.
     app.ask("conversation/reset", id).await;
     app.send(id, "three").await;
     let undone = app.ask("conversation/undo", id).await;
@@ -165,14 +165,15 @@ fn changing(document: &Value) -> BTreeSet<&str> {
     changing.map(|method| method["name"].as_str().unwrap()).collect()
 }
 
-/// Requests about one conversation are admitted in the order in which they arrive on a connection: one that is sent between a
-/// prompt and the cancellation of its turn finds that turn running. A method that the contract adds is added here too.
+/// Requests about one conversation are admitted in the order in which they arrive on a connection: one that is sent
+/// between a prompt and the cancellation of its turn finds that turn running. A method that the contract adds is added
+/// here too.
 #[tokio::test]
 async fn each_method_about_a_conversation_is_admitted_in_its_turn() {
     let home = Home::new();
     let (daemon, app) = home.opened().await;
     let document = app.call("rpc.discover", json!({})).await.unwrap();
-    // What in the answer shows that the turn was running, and was not cancelled yet.
+    // Parts of a response that show that the turn was running and not cancelled yet.
     let busy = ("/error/data/kind", json!("busy"));
     let prompting = ("/result/conversation/state", json!("prompting"));
     let cancelled = ("/result/cancelled", json!(true));
@@ -196,7 +197,7 @@ async fn each_method_about_a_conversation_is_admitted_in_its_turn() {
         ("conversation/update", json!({"title": "x"}), &prompting),
         ("transcript/check", json!({"repair": true}), &busy),
     ];
-    // Their answers do not depend on a turn.
+    // The responses of these methods do not depend on a turn.
     let independent = [
         "conversation/export",
         "conversation/respond",

@@ -1,4 +1,4 @@
-//! Requests that come at the wrong moment.
+//! Requests that the state of a conversation does not allow.
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
@@ -8,8 +8,8 @@ use crate::home::Home;
 use crate::scripted;
 use crate::support::{Refusal, refused};
 
-/// An agent that can neither resume nor load would lose the history with the session: only giving it up
-/// closes it.
+/// An agent that can neither resume nor load would lose the history with the session, so a close is refused. A reset,
+/// which gives the history up, closes the session.
 #[tokio::test]
 async fn closing_what_cannot_be_brought_back_is_refused() {
     let home = Home::with_config(&scripted::configured("scripted", None));
@@ -98,14 +98,14 @@ async fn cancelling_nothing_is_no_error_and_cancels_nothing() {
     holder.answer(request).await;
 }
 
-/// F39: never prompted, there is nothing to branch from in place; side by side there is a new conversation.
+/// F39: a conversation that was never prompted has nothing to branch from, so a fork in place is refused.
 #[tokio::test]
 async fn a_conversation_that_was_never_prompted_has_no_branch_in_place() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     refused(app.fork(id, true).await, ErrorKind::Conflict);
-    // Nor one whose session is open and has not been written to.
+    // The same applies if its session is open but was not written to.
     app.ask("conversation/resume", id).await;
     refused(app.fork(id, true).await, ErrorKind::Conflict);
 }

@@ -1,8 +1,8 @@
-//! A rollout with a line that is longer than any that is read.
+//! A rollout with an oversized line.
 
 use super::*;
 
-/// A line of 300 MB, which stands on no disk; what comes behind it is told.
+/// The line of 300 MB is a hole that takes no space on disk. The records after it are read.
 // Against D8.
 #[tokio::test]
 async fn a_line_that_is_too_long_is_passed_over_and_told() {
@@ -25,7 +25,7 @@ async fn a_line_that_is_too_long_is_passed_over_and_told() {
     assert_eq!(checkpoints(&app, &root).await.len(), 6);
     assert_eq!(findings(&app, ROOT_ID).await, [(15, "oversizedLine".to_owned())]);
     if let Some(peak) = daemon.peak_bytes() {
-        assert!(peak < 150 << 20, "a line was held: {peak} bytes");
+        assert!(peak < 150 << 20, "whole line in memory: {peak} bytes");
     }
     let page = app
         .call("transcript/list", json!({"agent": "codex"}))

@@ -1,5 +1,5 @@
-//! The backups of an earlier version: where the agent has deleted its transcripts, today's version reads, restores and continues
-//! from them, and still knows what a restored transcript lacks.
+//! The backups of an earlier version: if the agent has deleted its transcripts, the current version reads, restores and
+//! continues from the backups, and still knows which turns a restored transcript lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,8 +17,8 @@ use crate::keeping::lose;
 use crate::moving::agents_files;
 use crate::support::App;
 
-/// A copy of the folder after a first start, which settles what was half-done and makes no new backups. Then the agent deletes
-/// all transcripts; those that it had.
+/// Opens a copy of the folder: the first start settles unfinished work and makes no new backups, then the agent deletes
+/// all transcripts. Also returns the transcripts before their deletion.
 fn lost(version: &str) -> (Recorded, BTreeMap<PathBuf, String>) {
     let recorded = Recorded::open(version);
     let home = &recorded.home;
@@ -30,7 +30,7 @@ fn lost(version: &str) -> (Recorded, BTreeMap<PathBuf, String>) {
     (recorded, texts)
 }
 
-/// The sessions that have backups, with the list of each.
+/// Returns each session that has backups, with its list of copies.
 fn lists(home: &Home) -> Vec<(String, Value)> {
     let mut lists = files_below(&home.data().join("kept"));
     lists.retain(|path| path.ends_with("kept.json"));
@@ -48,7 +48,7 @@ fn contents(messages: &Value) -> Vec<&Value> {
     messages.map(|message| &message["content"]).collect()
 }
 
-/// The conversations whose last session the killed daemon had not backed up yet.
+/// The conversations whose last session had no backup yet when the daemon was killed.
 fn without_backup(version: &str) -> &[&str] {
     match version {
         "v1" => &["half-moved", "queued"],
@@ -94,7 +94,7 @@ async fn deleted_transcripts_are_read_and_restored_from_backups() {
             }
             let messages = all_pages(&app, "conversation/history", id, "messages").await;
             if !kept.iter().any(|(session, _)| session == head) {
-                // Its history is another's, with the places in that.
+                // Its history and checkpoints are those of another session.
                 assert_eq!(name, "forked-unprompted");
                 assert_eq!(contents(&messages), contents(&expected["messages"]));
                 continue;
@@ -108,7 +108,7 @@ async fn deleted_transcripts_are_read_and_restored_from_backups() {
             );
             restored.extend(paths.iter().map(|path| PathBuf::from(path.as_str().unwrap())));
         }
-        // Those that have left the chains of their conversations, and that of the deleted one.
+        // Restores also the sessions that are no longer in a chain, and the session of the deleted conversation.
         for (session, _) in &kept {
             let of_session = json!({"upstreamId": session});
             let answer = app.call("transcript/restore", of_session).await.unwrap();
@@ -119,7 +119,8 @@ async fn deleted_transcripts_are_read_and_restored_from_backups() {
         let text = fs::read_to_string(&deleted).unwrap();
         assert!(text.contains("Words of a deleted conversation"), "{text}");
 
-        // The very transcripts that were deleted, each where the agent looks for it. The recorded folder has none of `kept`.
+        // The restored files equal the deleted transcripts, each where the agent looks for it. The recording has no
+        // transcript of the conversation `kept`.
         assert_eq!(restored.len(), files, "{version}");
         for path in &restored {
             let name = path.file_name().unwrap();
@@ -132,7 +133,7 @@ async fn deleted_transcripts_are_read_and_restored_from_backups() {
     }
 }
 
-/// Nothing is restored by hand.
+/// The conversations continue without a manual restore.
 #[tokio::test]
 async fn conversations_continue_from_backups() {
     for version in VERSIONS {
@@ -162,7 +163,7 @@ async fn resume(app: &App, recorded: &Recorded, name: &str) -> Resumed {
     serde_json::from_value(answer["resumed"].clone()).unwrap()
 }
 
-/// The first version had no marks.
+/// The first version wrote no marks for the turns that a restored transcript lacks.
 #[tokio::test]
 async fn what_a_restored_transcript_lacks_is_reported_once() {
     let recorded = Recorded::open("v2");
@@ -185,7 +186,7 @@ async fn what_a_restored_transcript_lacks_is_reported_once() {
         );
         assert_eq!(files_below(&marks), [] as [PathBuf; 0]);
     }
-    // What the transcript itself shows is reported as long as it does.
+    // A gap that the transcript itself shows is reported each time.
     let (_daemon, app) = recorded.home.opened().await;
     let resumed = resume(&app, &recorded, "unreported").await;
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What an earlier version was doing when it was killed: moves, an import, and the copy for an edit. Today's first start takes
-//! back what was not recorded. Everything else stays as it is, and the same can be done again.
+//! Work during which an earlier version was killed: moves, an import, and the copy for an edit. The first start of the
+//! current version undoes what was not recorded. Everything else stays unchanged, and the same work can be done again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,19 +14,19 @@ use crate::home::Home;
 use crate::moved_trees::{folder_of, move_tree};
 use crate::moving::{agents_files, move_to};
 
-/// The session of the copy for the edit that was killed.
+/// The session of the copy for the edit during which the daemon was killed.
 const COPY: &str = "4c6a055e-ec78-4215-bc23-889031443a3d";
 
-/// The folders that moves and the import were filling.
+/// The folders that the moves and the import were filling.
 const FILLING: [&str; 3] = ["work/half-new", "work/half-tree-new", "work/imported"];
 
-/// The agent's folder for a folder of the home.
+/// Returns the agent's folder for a folder of the home.
 fn agents_folder(home: &Home, folder: &str) -> PathBuf {
     let name = folder_of(home.path().join(folder).to_str().unwrap());
     home.data().join("loopback/projects").join(name)
 }
 
-/// Whether the killed daemon had written a file of the agent's for what it had not recorded.
+/// Returns whether the killed daemon wrote this file of the agent for work that it had not recorded.
 fn is_half_done(home: &Home, path: &Path) -> bool {
     let is_filled = FILLING
         .iter()
@@ -44,7 +44,7 @@ async fn the_first_start_takes_back_what_was_not_recorded() {
             before.into_iter().partition(|(path, _)| is_half_done(home, path));
         let stems: Vec<_> = half_done.keys().map(|path| path.file_stem().unwrap()).collect();
         let is_filled = |folder: &&str| agents_folder(home, folder).exists();
-        // The first version was killed in the move of one conversation alone.
+        // The first version was killed during the move of a single conversation.
         let filled = if version == "v1" { &FILLING[..1] } else { &FILLING };
         assert!(filled.iter().all(is_filled), "{stems:?}");
         assert_eq!(stems.contains(&COPY.as_ref()), version == "v2", "{stems:?}");
@@ -57,14 +57,14 @@ async fn the_first_start_takes_back_what_was_not_recorded() {
         for folder in ["moves", "imports", "copies"] {
             assert!(!home.data().join(folder).exists(), "{version}: {folder}");
         }
-        // The finished move can still be undone; the other one did not happen.
+        // The finished move can still be undone; the unfinished one was undone by the start.
         let trees = home.data().join("trees");
         let finished = trees.join(recorded.expected["undoId"].as_str().unwrap());
         assert_eq!(files_below(&trees), [finished]);
         assert_eq!(bad(home, &app).await, known_to_be_bad(version));
         assert_eq!(doctor(home), known_to_be_bad(version));
 
-        // A second start finds nothing more to do.
+        // A second start finds nothing left to settle.
         drop((app, daemon));
         let (_daemon, app) = home.opened().await;
         assert_eq!(agents_files(home), after, "{version}");
@@ -118,14 +118,15 @@ async fn what_was_taken_back_can_be_done_again() {
     }
 }
 
-/// What is not the file that a plan names may be in use, and stays. That of the copy says why it is there, so it is set aside.
+/// A file that differs from the one in an intent may be in use, so it stays. The intent of the copy explains the file,
+/// so it is set aside instead of deleted.
 #[tokio::test]
 async fn in_a_restored_backup_nothing_of_the_agents_is_deleted() {
     for version in VERSIONS {
         let recorded = Recorded::restored(version);
         let home = &recorded.home;
         let mut before = agents_files(home);
-        // A file without its name is nobody's.
+        // A temporary file without a final name belongs to no session and may be deleted.
         before.retain(|path, _| path.extension() != Some("tmp".as_ref()));
         let (_daemon, app) = home.opened().await;
         assert_eq!(agents_files(home), before, "{version}");

@@ -1,9 +1,9 @@
-//! A copy of a recorded data folder, as if it had been written where the copy is.
+//! A copy of a recorded data folder that looks as if it had been written at its new path.
 //!
-//! Lists, plans and the journal name paths, and the inodes and times of files, below checksums. The copy names its own, so that
-//! the daemon judges each file as it would have at the recorded place. Sizes stay as they were recorded: a file that had
-//! changed has also changed in the copy. Therefore the path of the copy is as long as the recorded one. Checksums are made anew,
-//! in the way of the version that wrote them.
+//! Lists, intents and the journal contain paths, inodes and times of files, protected by checksums. In the copy they
+//! are replaced by its own, so that the daemon judges each file as it would have at the recorded path. Recorded sizes
+//! stay: a file that had changed since counts as changed in the copy too. Therefore the path of the copy is as long as
+//! the recorded one. Checksums are computed again as the version that wrote them did.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -38,23 +38,25 @@ pub(super) fn fixture(version: &str, name: &str) -> PathBuf {
 /// A copy of a recorded home.
 pub(super) struct Recorded {
     pub(super) home: Home,
-    /// What the version that wrote the folder said of it, at the path of the copy.
+    /// The answers of the version that wrote the folder, with the paths of the copy.
     pub(super) expected: Value,
     _folder: TempDir,
 }
 
 impl Recorded {
-    /// A copy of the home that a version left when it was killed.
+    /// Copies the home that a version left when it was killed.
     pub(super) fn open(version: &str) -> Self {
         Self::with(version, &[])
     }
 
-    /// As [`Recorded::open`], with other texts in each file of it; each pair is of one length.
+    /// Does the same as [`Recorded::open`], but replaces texts in each file. Both texts of a pair must have the same
+    /// length.
     pub(super) fn with(version: &str, others: &[(&str, &str)]) -> Self {
         Self::of(version, Copy::begin(version, "home", others))
     }
 
-    /// As [`Recorded::open`], but the files are not those that lists and plans name, as in a backup that was restored.
+    /// Does the same as [`Recorded::open`], but lists and intents do not match the files' identities, as in a restored
+    /// backup.
     pub(super) fn restored(version: &str) -> Self {
         let mut copy = Copy::begin(version, "home", &[]);
         copy.are_same_files = false;
@@ -71,7 +73,7 @@ impl Recorded {
         recorded
     }
 
-    /// A copy of the home that a version left when it was stopped.
+    /// Copies the home that a version left when it was stopped.
     pub(super) fn closed(version: &str) -> Self {
         let folder = fixture(version, "closed");
         let expected = fs::read(folder.join("conversations.json")).unwrap();
@@ -79,19 +81,19 @@ impl Recorded {
         copy.finish(&folder, serde_json::from_slice(&expected).unwrap())
     }
 
-    /// What was recorded of each conversation, by its name.
+    /// Returns the recorded answers about each conversation, with its name.
     pub(super) fn conversations(&self) -> impl Iterator<Item = (&str, &Value)> {
         let all = self.expected["conversations"].as_object().unwrap().iter();
         all.map(|(name, expected)| (name.as_str(), expected))
     }
 
-    /// The id of the conversation that was recorded under this name.
+    /// Returns the id of the conversation that was recorded under this name.
     pub(super) fn id(&self, name: &str) -> ConversationId {
         let id = &self.expected["conversations"][name]["conversation"]["id"];
         serde_json::from_value(id.clone()).unwrap()
     }
 
-    /// The session that a conversation continued in when it was recorded.
+    /// Returns the recorded head of a conversation.
     pub(super) fn head(&self, name: &str) -> &str {
         let head = &self.expected["conversations"][name]["conversation"]["head"];
         head.as_str().unwrap()
@@ -101,11 +103,11 @@ impl Recorded {
 /// A copy that is being made.
 struct Copy {
     folder: TempDir,
-    /// Each text of the recorded files, and that of the copy.
+    /// The texts to replace: each recorded text and its replacement.
     texts: Vec<(String, String)>,
-    /// The hash of each recorded text, and that of its copy.
+    /// The hash of each recorded file content, and that of its copy.
     digests: HashMap<String, String>,
-    /// Whether lists and plans name the copied files.
+    /// Whether lists and intents are changed to match the copied files.
     are_same_files: bool,
 }
 
@@ -124,13 +126,14 @@ impl Copy {
         let mut texts = vec![
             (recorded.clone(), here.to_owned()),
             (as_name(&recorded), as_name(here)),
-            // The name of the folder for the copies of the agent's transcripts.
+            // The folder for the kept copies of the agent's transcripts has a name that depends on the home's path.
             (root_name(&recorded), root_name(here)),
         ];
-        // Paths in plans of imports are lists of bytes.
+        // Intents of imports contain paths as lists of bytes.
         let of_bytes = texts.iter().map(|(from, to)| (listed(from), listed(to)));
         texts.extend(of_bytes.collect::<Vec<_>>());
-        // The name by which a daemon recognizes its processes: copies that are used at the same time each have their own.
+        // The marker by which a daemon recognizes its processes: copies that are used at the same time need different
+        // ones.
         let name = fs::read_to_string(fixture(version, &format!("{recording}/data/instance"))).unwrap();
         texts.push((name, ConversationId::mint().to_string().replace('-', "")));
         texts.extend(
@@ -160,7 +163,7 @@ impl Copy {
     }
 
     fn copy(&mut self, from: &Path, to: &Path) {
-        // Whatever the umask of the test is: the daemon refuses folders that others can write to.
+        // The mode does not depend on the umask of the test, since the daemon refuses folders that others can write to.
         DirBuilder::new().recursive(true).mode(0o700).create(to).unwrap();
         for entry in fs::read_dir(from).unwrap() {
             let entry = entry.unwrap();
@@ -187,8 +190,8 @@ impl Copy {
         }
     }
 
-    /// A text with each text of the copy in place of the recorded one. Bytes that are no text stay: those of a database, which is
-    /// rebuilt from the journal because the machine was not up since.
+    /// Returns the text with each recorded text replaced. Bytes that are not UTF-8 stay: they belong to a database,
+    /// which is rebuilt from the journal because the machine was restarted since.
     fn replaced(&self, text: &[u8]) -> Vec<u8> {
         let Ok(text) = std::str::from_utf8(text) else {
             return text.to_owned();
@@ -197,7 +200,8 @@ impl Copy {
         self.texts.iter().fold(text.to_owned(), replace).into_bytes()
     }
 
-    /// Has a copied list, plan or journal name the copies of the files that it names, below checksums that fit.
+    /// Changes the copy of a list, an intent or the journal so that it matches the copied files, and renews its
+    /// checksums.
     fn fit(&self, path: &Path) {
         let name = path.file_name().unwrap().to_str().unwrap();
         let below = path.strip_prefix(self.folder.path().join("data")).unwrap();
@@ -243,7 +247,7 @@ impl Copy {
         fs::write(path, fitted).unwrap();
     }
 
-    /// Puts the identities of the copied files in place of those that a line has. `first` is the first line of the file.
+    /// Replaces the identities of files in a line with those of the copies. `first` is the first line of the file.
     fn fit_note(&self, note: &mut Value, first: &Value, folder: &Path) {
         self.fit_copies(note, folder);
         if let Some(whole) = note.get_mut("whole") {
@@ -261,7 +265,7 @@ impl Copy {
         }
     }
 
-    /// As [`Copy::fit_note`], of a list of kept copies. Links are links to the agent's files again.
+    /// Does the same as [`Copy::fit_note`] for a list of kept copies, and makes links to the agent's files again.
     fn fit_copies(&self, note: &mut Value, folder: &Path) {
         let files = note.get_mut("files").and_then(Value::as_object_mut);
         for (name, copies) in files.into_iter().flatten() {
@@ -281,7 +285,7 @@ impl Copy {
         }
     }
 
-    /// Puts the identity of a file in place of one that was recorded of it. Its size stays as it was recorded.
+    /// Replaces the recorded identity of a file, except for its size.
     fn identify(&self, record: &mut Value, path: &Path) {
         let found = fs::symlink_metadata(path).ok();
         let Some(found) = found.filter(|_| self.are_same_files) else {
@@ -302,7 +306,7 @@ impl Copy {
         }
     }
 
-    /// Puts the hash of a copied text in place of that of the recorded one.
+    /// Replaces the hash of a recorded content with that of its copy.
     fn rehash(&self, record: &mut Value) {
         if let Some(copied) = self.digests.get(record["sha256"].as_str().unwrap()) {
             record["sha256"] = json!(copied);
@@ -310,7 +314,7 @@ impl Copy {
     }
 }
 
-/// The name of the folder for the copies of the transcripts that the agent of a home has.
+/// Returns the name of the folder for the kept copies of the transcripts of a home's agent.
 fn root_name(home: &str) -> String {
     digest(format!("{home}/{AGENT}").as_bytes())[..16].to_owned()
 }
@@ -319,13 +323,13 @@ fn digest(bytes: &[u8]) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
-/// The bytes of a text, as a list in JSON has them.
+/// Returns the bytes of a text as the items of a JSON list.
 fn listed(text: &str) -> String {
     let numbers: Vec<String> = text.bytes().map(|byte| byte.to_string()).collect();
     numbers.join(",")
 }
 
-/// The checksum of a line of the journal.
+/// Returns the checksum of a journal line.
 fn journal_sum(sequence: u64, change: &str) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&sequence.to_be_bytes());
