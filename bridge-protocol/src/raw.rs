@@ -117,19 +117,18 @@ impl PromptContent {
     /// The text of all text blocks, joined by line breaks.
     #[must_use]
     pub fn to_text(&self) -> String {
-        self.texts().join("\n")
+        self.texts().collect::<Vec<_>>().join("\n")
     }
 
     /// The text of each text block.
-    #[must_use]
-    pub fn texts(&self) -> Vec<String> {
+    pub fn texts(&self) -> impl Iterator<Item = String> {
         #[derive(Deserialize)]
         struct Block {
             #[serde(default)]
             text: Option<String>,
         }
         let text = |block: &RawJson| block.read::<Block>().ok().and_then(|block| block.text);
-        self.0.iter().filter_map(text).collect()
+        self.0.iter().filter_map(text)
     }
 
     /// Whether its last content blocks are those of `other`.

@@ -83,7 +83,7 @@ struct State {
     title: String,
     /// The newest turns that ended, with the checkpoints after them.
     ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
-    /// Whether another program has added to the transcript, which the user was not told yet.
+    /// Whether another program has added to the transcript, and the user was not notified yet.
     has_foreign_turns: bool,
     /// Whether a command of the editor is changing the history.
     changes_history: bool,

@@ -261,10 +261,14 @@ impl Daemon {
     /// As [`call`](Self::call).
     pub(super) async fn call_raw<M: Method>(&self, params: M) -> CommandResult<(M::Answer, RawJson)> {
         let (call, began) = (self.client.request(M::NAME, ByName(params)), Instant::now());
-        let answered = self.while_responsive(call).await?;
-        let outcome = if answered.is_ok() { "answered" } else { "failed" };
+        let answered = self.while_responsive(call).await;
+        let outcome = match &answered {
+            Ok(Ok(_)) => "answered",
+            Ok(Err(_)) => "failed",
+            Err(_) => "not answered",
+        };
         tracing::debug!("{} {outcome} after {} ms", M::NAME, began.elapsed().as_millis());
-        let raw: RawJson = answered?;
+        let raw: RawJson = answered??;
         let answer = raw.read().map_err(ClientError::ParseError)?;
         Ok((answer, raw))
     }
@@ -277,6 +281,7 @@ impl Daemon {
         let events = self
             .client
             .subscribe(Subscribe::NAME, ByName(to), "conversation/unsubscribe");
+        tracing::debug!("{} requested", Subscribe::NAME);
         Ok(self.while_responsive(events).await??)
     }
 

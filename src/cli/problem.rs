@@ -454,7 +454,7 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
         }
         ErrorKind::Busy => format!("see what it is doing: sessionctl show {id}"),
         ErrorKind::InvalidCwd => {
-            format!("move the conversation to its new folder: sessionctl mv {id} NEW_FOLDER")
+            format!("in the conversation's new folder, run: sessionctl mv {id} .")
         }
         ErrorKind::NotResumable => format!(
             "list what was tried: sessionctl lineage {id}; start a new chat under the same id: sessionctl reset {id}"

@@ -473,11 +473,12 @@ impl Actor {
 
     fn handle_message(&mut self, message: Message) {
         if let (Some(live), Some(session)) = (&self.model.session, &self.session)
-            && session.lease.is_signed_out()
+            && (session.lease.is_signed_out() || session.prompt_tally.is_foreign())
             && !live.needs_new_process
             && !self.has_background_work()
         {
-            // Another conversation found that the user is not signed in there. Background commands would end with the session.
+            // Another conversation found that the user is not signed in there, or another program wrote to the session while
+            // background commands ran, which would have ended with it.
             self.apply(Model::leave_process_later);
         }
         match message {

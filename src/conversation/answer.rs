@@ -119,7 +119,7 @@ impl<R> Caller<R> {
     }
 }
 
-/// The caller of a call that nobody waits for.
+/// A caller without a reply, because no client waits for the answer.
 impl<R> From<Option<CallKey>> for Caller<R> {
     fn from(key: Option<CallKey>) -> Self {
         Self { reply: None, key }

@@ -96,8 +96,7 @@ enum Match {
 /// How well a message matches a prompt, by its words. Agents break lines differently, add text around the words, and put the
 /// names of files and pictures between them.
 fn match_words(prompt: &PromptContent, parts: &[ContentPart]) -> Match {
-    let mut texts = prompt.texts();
-    texts.retain(|text| !text.trim().is_empty());
+    let texts: Vec<String> = prompt.texts().filter(|text| !text.trim().is_empty()).collect();
     let is_command = texts.first().is_some_and(|text| is_command(text));
     let texts: Vec<String> = texts.iter().map(|text| normalized(text)).collect();
     let parts = parts.iter().filter_map(|part| match part {

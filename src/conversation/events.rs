@@ -50,7 +50,7 @@ pub struct EncodedEvent {
     newest_turn: Option<Box<NewestTurn>>,
 }
 
-/// What the snapshot for an editor contains of the newest turn, beside the event itself.
+/// What the snapshot for an editor contains of the newest turn, in addition to its event.
 #[derive(Clone, Debug, Default)]
 pub struct NewestTurn {
     /// When it began, if its prompt has not been accepted yet. Its transcript may already contain the prompt.

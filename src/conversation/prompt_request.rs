@@ -189,7 +189,10 @@ pub fn held_prompt_view(prompt: &QueuedPromptRecord) -> QueuedPrompt {
     }
 }
 
-/// The part of a prompt that is shown of it in the queue.
+/// The beginning of a prompt, as the queue shows it.
 fn excerpt(prompt: &PromptContent) -> String {
-    title_of(&prompt.to_text()).unwrap_or_default()
+    prompt
+        .texts()
+        .find_map(|text| title_of(&text))
+        .unwrap_or_default()
 }

@@ -60,13 +60,29 @@ impl TranscriptGrowth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTally {
     max_prompts: Option<u64>,
+    /// Whether another program has written while no turn ran, so that the agent does not know what it added.
+    is_foreign: bool,
 }
 
 impl PromptTally {
     /// Makes the tally of a session whose transcript contained `prompts` prompts when it was opened.
     #[must_use]
     pub fn new(prompts: Option<u64>) -> Self {
-        Self { max_prompts: prompts }
+        Self {
+            max_prompts: prompts,
+            is_foreign: false,
+        }
+    }
+
+    /// Records that another program has written while no turn ran.
+    pub fn note_foreign(&mut self) {
+        self.is_foreign = true;
+    }
+
+    /// Whether the open session lacks what another program has written.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     /// Counts a prompt that is sent. Whether the agent accepts it may never be known.

@@ -98,18 +98,18 @@ pub fn go_to(reader: &mut impl Seek, offset: u64) -> io::Result<()> {
     reader.seek_relative(offset.wrapping_sub(at).cast_signed())
 }
 
-/// Passes the line at an offset of a file, without its newline, to `tell`. Returns `None` if the file ends before it.
+/// Passes the line at an offset of a file, without its newline, to `read`. Returns `None` if the file ends before it.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub(super) fn line_at<T>(
     mut reader: impl BufRead + Seek,
     offset: u64,
-    tell: impl FnOnce(&[u8]) -> Option<T>,
+    read: impl FnOnce(&[u8]) -> Option<T>,
 ) -> io::Result<Option<T>> {
     go_to(&mut reader, offset)?;
     let mut lines = Lines::new(reader, offset);
-    Ok(lines.next_line()?.and_then(|line| tell(line.bytes)))
+    Ok(lines.next_line()?.and_then(|line| read(line.bytes)))
 }
 
 /// A line without what may surround its record: a byte order mark, NUL bytes (left by a file system after a

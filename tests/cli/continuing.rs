@@ -473,7 +473,7 @@ fn queued_prompts_are_named_by_what_concerns_them() {
     assert_eq!(continued.status.code(), Some(0), "{continued:?}");
     let told = text(&continued.stderr);
     let follow = format!(
-        "sends 1 queued prompt too; to follow them: sessionctl attach {}",
+        "also sends 1 queued prompt; sessionctl attach {} follows",
         &id[..8]
     );
     assert!(told.contains(&follow), "{told}");

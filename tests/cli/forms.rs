@@ -119,11 +119,11 @@ fn a_question_with_options_is_answered_by_number_or_name() {
     let asking = Asking::new();
     let own = json!({"question_0_custom": "Green n all"});
     for (typed, expected) in [
-        (&["2"][..], accepted(&json!({"question_0": "Blue"}))),
+        (&["2\r"][..], accepted(&json!({"question_0": "Blue"}))),
         (&["blue\r"], accepted(&json!({"question_0": "Blue"}))),
-        (&["3", "Green n all\r"], accepted(&own)),
+        (&["3\r", "Green n all\r"], accepted(&own)),
         (&["other\r", "\x1b[200~Green n all\x1b[201~\r"], accepted(&own)),
-        (&["n"], json!({"action": "decline"})),
+        (&["n\r"], json!({"action": "decline"})),
     ] {
         let mut terminal = asking.terminal(&colour());
         let shown = terminal.until(ASKED);
@@ -155,7 +155,7 @@ fn what_is_not_offered_is_no_answer_at_a_terminal() {
     terminal.type_in("4\r");
     terminal.until("4 is not offered");
     terminal.until(ASKED);
-    terminal.type_in("1");
+    terminal.type_in("1\r");
     terminal.exits(0);
     assert_eq!(asking.answered(), accepted(&json!({"question_0": "Red"})));
 }
@@ -202,7 +202,7 @@ fn a_form_has_fields_of_other_kinds() {
     // It is required.
     terminal.type_in("\r");
     terminal.until("needs an answer");
-    terminal.type_in("2");
+    terminal.type_in("2\r");
     terminal.until("Name");
     terminal.until("declines it");
     terminal.type_in("n\r");
@@ -248,6 +248,7 @@ fn a_question_with_options_is_answered_in_a_command() {
         &["question_0=Nonsense"],
         &[r#"{"action":"accept","content":{"question_0":"Nonsense"}}"#],
         &[r#"{"action":"accept","content":{"question_9":"Blue"}}"#],
+        &[r#"{"outcome":"accept","content":{"question_0":5}}"#],
     ] {
         let refused = home.run(&[&["answer", id], wrong].concat());
         assert_eq!(refused.status.code(), Some(2), "{wrong:?} {refused:?}");
@@ -306,7 +307,7 @@ fn several_questions_are_answered_by_their_names_in_a_command() {
     asking.left(&house());
     let mut chat = Terminal::run_plain(home, 80, &["chat", id]);
     chat.until(ASKED);
-    chat.type_in("1");
+    chat.type_in("1\r");
     chat.until("Which rooms?");
     chat.until(ASKED);
     chat.type_in("2\r");

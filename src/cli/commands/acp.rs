@@ -194,7 +194,8 @@ struct Message {
 }
 
 impl OpenRequests {
-    /// Records a line of the editor if it is a request. The daemon answers one with an invalid id without the id.
+    /// Records a line of the editor if it is a request. The daemon's answer to one with an invalid id has no id, so
+    /// such a request is not recorded.
     fn add_request(&self, line: &[u8]) {
         if let Ok(Message {
             id: Some(id),

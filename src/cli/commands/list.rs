@@ -158,9 +158,9 @@ async fn fill_titles_from_prompts(daemon: &Daemon, listed: &mut [Conversation]) 
     for one in untitled.filter(|one| is_running(one.state)) {
         // If the prompt cannot be read, the title stays empty.
         if let Ok((_, Some(running))) = snapshot(daemon, one.id).await
-            && let Some(prompt) = running.prompt.texts().first()
+            && let Some(prompt) = running.prompt.texts().next()
         {
-            one.title = one_line(prompt);
+            one.title = one_line(&prompt);
         }
     }
 }

@@ -40,7 +40,7 @@ Examples:
 pub(in crate::cli) struct Answer {
     #[command(flatten)]
     target: ConversationArgs,
-    /// allow, always (if offered), deny, cancel, an option's name, id or number, FIELD=VALUE for each field of a form, or an
+    /// allow, always (if offered), deny, cancel, an option's name, id or key, FIELD=VALUE for each field of a form, or an
     /// ACP outcome as JSON
     #[arg(value_name = "ANSWER")]
     answer: Vec<String>,

@@ -105,10 +105,11 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     call.text = options.text.as_deref().map(PromptContent::text);
     // With JSON, the caller polls for the outcome.
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
-        if !conversation.queue.is_empty() {
-            let prompts = humanize::count(conversation.queue.len() as u64, "queued prompt", "queued prompts");
+        let held = conversation.queue.iter().filter(|queued| queued.held).count();
+        if held > 0 && !is_running(conversation.state) {
+            let prompts = humanize::count(held as u64, "queued prompt", "queued prompts");
             let id = humanize::short_id(conversation.id);
-            let also = format!("sends {prompts} too; to follow them: sessionctl attach {id}");
+            let also = format!("also sends {prompts}; sessionctl attach {id} follows");
             context.output.note_dim(&also)?;
         }
         let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);

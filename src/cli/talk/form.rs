@@ -72,7 +72,7 @@ struct FormOption {
 }
 
 impl FormOption {
-    /// Reads the options of a schema. None if it takes other values too.
+    /// Reads the options of a schema. Returns none if it takes other values too.
     fn read_all(schema: &Value) -> Vec<Self> {
         let option = |value: &Value, name: &Value, description: &Value| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -267,7 +267,7 @@ impl Field {
     /// A text that answers the field, as a word of a shell.
     fn example(&self) -> String {
         match (&self.kind, self.options().first()) {
-            (_, Some(option)) if option.name.starts_with(['-', '{']) => "1".to_owned(),
+            (_, Some(option)) if option.name.starts_with(['-', '{']) || option.name == "n" => "1".to_owned(),
             (_, Some(option)) => shell_word(&option.name),
             (FieldKind::Text, _) => shell_quoted("Hello"),
             _ => "1".to_owned(),
@@ -314,10 +314,7 @@ impl Form {
             let (Some(question), Some(own)) = (before.last_mut(), after.first()) else {
                 continue;
             };
-            let is_own = own
-                .name
-                .strip_prefix(question.name.as_str())
-                .is_some_and(|rest| rest.starts_with('_'));
+            let is_own = own.name.strip_prefix(question.name.as_str()) == Some("_custom");
             let is_free = matches!(own.kind, FieldKind::Text) && !own.is_required && !question.is_required;
             if is_own && is_free && !question.options().is_empty() {
                 let title = if own.title.is_empty() {
@@ -344,7 +341,8 @@ impl Form {
 
     /// Whether nothing was answered or skipped yet.
     pub(super) fn is_untouched(&self) -> bool {
-        self.pending.len() == self.asked().count()
+        // The first field is never one for the user's own words.
+        self.fields.is_empty() || self.pending.front() == Some(&0)
     }
 
     /// The fields without those for the user's own words.
@@ -391,7 +389,12 @@ impl Form {
         } else {
             String::new()
         };
-        let mut lines = field.lines(look, &name, &place);
+        self.lines_of(field, look, &name, &place)
+    }
+
+    /// The lines of a field, and of the option for the user's own words.
+    fn lines_of(&self, field: &Field, look: Look, name: &str, notes: &str) -> Vec<String> {
+        let mut lines = field.lines(look, name, notes);
         if let Some((at, title)) = &field.own_words {
             let description = &self.fields[*at].description;
             lines.push(field.option_line(look, field.options().len(), title, description));
@@ -399,27 +402,21 @@ impl Form {
         lines
     }
 
-    /// The most lines that one field has.
-    pub(super) fn longest(&self, look: Look) -> Vec<String> {
-        let fields = self
-            .fields
-            .iter()
-            .map(|field| field.lines(look, &field.name, ", required"));
-        fields.max_by_key(Vec::len).unwrap_or_else(|| self.lines(look))
+    /// The lines of the field that takes the most rows of the screen.
+    pub(super) fn longest(&self, look: Look, rows: impl Fn(&[String]) -> usize) -> Vec<String> {
+        let fields = self.fields.iter();
+        let fields = fields.map(|field| self.lines_of(field, look, &one_line(&field.name), ", required"));
+        fields
+            .max_by_key(|lines| rows(lines))
+            .unwrap_or_else(|| self.lines(look))
     }
 
-    /// The keys that answer; empty if the answer is a line that ends with Enter.
+    /// The keys that answer; empty if the answer is a line that ends with Enter, as for each field: if a key answered, an Enter
+    /// after it would skip the next field.
     pub(super) fn keys(&self) -> String {
-        let Some(field) = self.current() else {
-            return "yn".to_owned();
-        };
-        let count = field.names().count();
-        match field.kind {
-            FieldKind::One(_) if count < 10 && field.has_numbers() => (1..=count)
-                .map(|at| at.to_string())
-                .chain(["n".to_owned()])
-                .collect(),
-            _ => String::new(),
+        match self.current() {
+            None => "yn".to_owned(),
+            Some(_) => String::new(),
         }
     }
 
@@ -446,7 +443,9 @@ impl Form {
             String::new()
         };
         match field.kind {
-            FieldKind::One(_) => format!("{numbers}an option's name answers{skips}, n declines, ? helps"),
+            FieldKind::One(_) => {
+                format!("{numbers}an option's name and Enter{skips}, n declines, ? helps")
+            }
             FieldKind::Some(_) => {
                 format!("{numbers}names with commas and Enter{skips}, n declines, ? helps")
             }
@@ -530,7 +529,11 @@ impl Form {
         };
         let asked: Vec<&Field> = self.asked().collect();
         let text = words.join(" ");
-        if is_refusal(&text, asked.first().filter(|_| asked.len() == 1).copied()) {
+        let only = asked.first().filter(|_| asked.len() == 1).copied();
+        // As at a terminal, "no" can be the answer to a question for a text.
+        let is_text = only.is_some_and(|field| matches!(field.kind, FieldKind::Text));
+        let is_answer = is_text && ["n", "no"].iter().any(|no| no.eq_ignore_ascii_case(&text));
+        if !is_answer && is_refusal(&text, only) {
             return Ok(None);
         }
         let named: Option<Vec<_>> = words.iter().map(|word| of_field(word)).collect();

@@ -74,7 +74,8 @@ pub(super) enum LineInput {
     CtrlD,
     /// No input yet: something has to be shown first.
     Interrupted,
-    /// No input yet: after Ctrl-Z this process was suspended, and continues now.
+    /// No input yet: after Ctrl-Z this process is to be suspended. [`LineReader::next_line`] does that, and returns
+    /// [`LineInput::Interrupted`] when the process continues.
     Suspended,
 }
 

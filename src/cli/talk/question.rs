@@ -9,7 +9,7 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{Interrupt, InterruptKind};
 use bridge_protocol::{ConversationId, InterruptId, method};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::form::Form;
 use super::tool_call::{ToolCall, diff, text_before};
@@ -219,13 +219,14 @@ impl Question {
         let rows = |text: &str| rows_of_text(text, columns);
         let rows_of_lines = |lines: &[String]| lines.iter().map(|line| rows(line)).sum::<usize>();
         let form = self.form.as_ref().filter(|form| !form.is_only_confirmed());
-        let details = form.map_or_else(|| self.details.clone(), |form| form.longest(look));
+        let details = form.map_or_else(|| self.details.clone(), |form| form.longest(look, rows_of_lines));
         let subject = match columns {
             0 => 1,
             _ => rows(&look.wrap(&format!("? {}", self.subject), 0)),
         };
         // Below it: the options, the line about the keys and the cursor's row.
-        let below = rows_of_lines(&self.option_lines(look)) + rows(&self.how_to_answer("")) + 1;
+        let how = self.how_to_answer("  sessionctl answer 00000000 deny --question 00000000");
+        let below = rows_of_lines(&self.option_lines(look)) + rows(&how) + 1;
         let space = look.rows.unwrap_or(USUAL_ROWS).saturating_sub(subject + below);
         self.is_on_screen = rows_of_lines(&details) <= space;
         if !self.is_on_screen && form.is_none() {
@@ -295,14 +296,13 @@ impl Question {
     pub(super) fn allows(&self, outcome: &RawJson) -> bool {
         let outcome: Value = outcome.read().unwrap_or_default();
         if self.form.is_some() {
-            return outcome["action"] == "accept";
+            return form_action(&outcome) == Some("accept");
         }
-        let is_chosen = |choice: &AnswerOption| outcome["optionId"] == choice.option_id.as_str();
-        let mut allowing = self
-            .options
-            .iter()
-            .filter(|one| one.option.kind.starts_with("allow"));
-        allowing.any(|one| is_chosen(&one.option))
+        // As in the daemon: an option allows unless it rejects.
+        let mut options = self.options.iter().map(|one| &one.option);
+        let is_rejection = options
+            .any(|one| one.kind.starts_with("reject") && outcome["optionId"] == one.option_id.as_str());
+        outcome["outcome"] == "selected" && !is_rejection
     }
 
     /// The lines of the question, for a user who cannot answer it here.
@@ -548,12 +548,12 @@ pub(super) fn parse_answer(interrupt: &Interrupt, words: &[String]) -> Result<Ra
     if answer.trim_start().starts_with('{') {
         let outcome = RawJson::from_text(answer.clone()).map_err(|_| unknown())?;
         let parts: Value = outcome.read().unwrap_or_default();
-        if let (Some(form), "accept", Some(content)) = (
-            &form,
-            parts["action"].as_str().unwrap_or_default(),
-            parts["content"].as_object(),
-        ) {
-            form.check(content)?;
+        if let (Some(form), Some("accept")) = (&form, form_action(&parts)) {
+            match &parts["content"] {
+                Value::Null => form.check(&Map::new())?,
+                Value::Object(content) => form.check(content)?,
+                _ => return Err("content must be an object".to_owned()),
+            }
         }
         return Ok(outcome);
     }
@@ -581,6 +581,11 @@ pub(super) fn parse_answer(interrupt: &Interrupt, words: &[String]) -> Result<Ra
         None if answer == "n" => Ok(refusal_outcome(interrupt)),
         None => Err(unknown()),
     }
+}
+
+/// The action of a form's outcome, which the daemon reads from either member.
+fn form_action(outcome: &Value) -> Option<&str> {
+    outcome["action"].as_str().or_else(|| outcome["outcome"].as_str())
 }
 
 /// ACP's outcome that selects the option with this id.

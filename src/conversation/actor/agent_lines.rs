@@ -320,7 +320,11 @@ impl Actor {
                 is_foreign = true;
             }
         }
-        if is_live && is_foreign && self.model.turn.is_none() {
+        if let Some(session) = self.session.as_mut().filter(|_| is_live)
+            && is_foreign
+            && self.model.turn.is_none()
+        {
+            session.prompt_tally.note_foreign();
             self.foreign_writer = Some(id.clone());
             // The agent does not know what was added, and would continue without it. It reads the transcript when it opens the
             // session again.

@@ -453,7 +453,9 @@ impl Actor {
                 session.prompt_tally.add_sent_prompt();
                 session.prompt = Some(request);
                 // Reported again, for clients that have subscribed since.
-                if let Some(upstream_id) = self.foreign_writer.take() {
+                let foreign = self.foreign_writer.take();
+                let live = self.model.session.as_ref().map(|live| &live.upstream_id);
+                if let Some(upstream_id) = foreign.filter(|id| live == Some(id)) {
                     self.stream
                         .emit(&Event::ForeignWriter { upstream_id }, &time::text(now()));
                 }

@@ -1,7 +1,8 @@
 //! Backs up transcripts: after each turn, once a day for all of them, and when a client requests it.
 //!
 //! One task backs up one session at a time, and nothing waits for it. A failed backup is logged and tried again after
-//! the next turn, when the session is closed, and each day. A start backs up what the end of the last daemon left without.
+//! the next turn, when the session is closed, and each day. A start backs up the
+//! heads that changed since then without a backup.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

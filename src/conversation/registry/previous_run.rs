@@ -101,8 +101,8 @@ fn drop_due_continuation(record: &mut ConversationRecord, now: Timestamp) -> boo
     let Some(given_up) = record.continuation.take_if(|continuation| is_due(continuation)) else {
         return false;
     };
-    let text = given_up.text.as_ref().map(PromptContent::texts);
-    let text = text.map(|texts| format!("; its text is: {}", texts.join("\n")));
+    let text = given_up.text.as_ref().map(PromptContent::to_text);
+    let text = text.map(|text| format!("; its text is: {text}"));
     record.failure = Some(format!(
         "it did not continue automatically: the store lost changes, so the prompt may have been sent already{}",
         text.unwrap_or_default()

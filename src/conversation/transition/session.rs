@@ -391,12 +391,11 @@ impl<R> Model<R> {
     }
 }
 
-/// Whether the session that a climb opened lacks the turn that was cut short on the head.
+/// Whether the session that a climb opened is known to lack the turn that was cut short on the head. A restored backup may
+/// contain it, also if turns are missing in its middle, and the turn's tools must not run twice.
 fn lacks_interrupted_turn(opened: &OpenedSession) -> bool {
     match opened.resumed.via {
         Via::Fresh | Via::OlderLink => true,
-        // A backup lacks the last turns.
-        Via::Archive => opened.resumed.missing_turns > 0,
         // The text of a history that ends before the head.
         Via::Text => opened
             .link

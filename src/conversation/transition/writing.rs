@@ -189,6 +189,10 @@ impl<R> Model<R> {
                 Some(_) => self.effects.push(Effect::Dispose(Disposition::Leave)),
                 None => {}
             }
+            if matches!(answer, Answer::Deleted(_)) {
+                // It was not reported before, because the end of the conversation would have followed.
+                self.emit(Event::Closed {});
+            }
             self.answer(caller, Err(ConversationError::StoreFailed(failure)));
             return;
         }

@@ -260,15 +260,15 @@ impl<F: Fn(&SideFile) -> bool> Checker<'_, F> {
         let first = branch.offsets[0];
         let missing: Vec<(u64, String)> = self.index.missing_parents().collect();
         let begins_broken = missing.iter().any(|(offset, _)| *offset == first);
-        // How many of those that the branch counts are told.
-        let mut told = usize::from(begins_broken);
+        // How many of the missing parents that the branch counts are reported.
+        let mut reported = usize::from(begins_broken);
         for (offset, parent) in &missing {
             let (effect, is_passed) = effect_of_missing_parent(branch, *offset);
-            told += usize::from(is_passed);
+            reported += usize::from(is_passed);
             let detail = format!("its parent {} is missing: {effect}", quoted(parent));
             self.add_at(*offset, FindingKind::BrokenParent, detail);
         }
-        if branch.missing_parents > told {
+        if branch.missing_parents > reported {
             let (offset, effect) = match branch.excluded_offset {
                 Some(excluded_offset) => (excluded_offset, LEFT_OUT),
                 None => (

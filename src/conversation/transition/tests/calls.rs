@@ -74,7 +74,7 @@ fn until_a_deletion_is_on_disk_it_may_fail_and_the_conversation_is_busy() {
     world.resume(Fidelity::Text);
     world.expect(&["answer 4 error deleted"]);
     world.write_fails();
-    world.expect(&["answer 2 error storeFailed"]);
+    world.expect(&["event closed", "answer 2 error storeFailed"]);
     world.prompt("hello");
     world.expect(&["event state prompting"]);
 }
