@@ -360,9 +360,14 @@ impl SavedTerminal {
         // A terminal that does not accept output, as after Ctrl-S, must not delay the exit.
         let (written, is_written) = std_mpsc::channel();
         thread::spawn(move || {
-            let mut reset = execute!(io::stderr(), DisableBracketedPaste, Show);
+            let mut stderr = io::stderr().lock();
+            let mut reset = execute!(stderr, DisableBracketedPaste, Show);
             if IS_FULL_SCREEN.load(Ordering::Relaxed) {
-                reset = reset.and(execute!(io::stderr(), LeaveAlternateScreen));
+                reset = reset.and(execute!(stderr, LeaveAlternateScreen));
+            }
+            if reset.is_ok() {
+                // Locked until this process ends, so that nothing is drawn on the restored screen.
+                let _held_to_the_end = std::mem::ManuallyDrop::new(stderr);
             }
             // The receiver is dropped if this took too long.
             let _ = written.send(reset);

@@ -308,8 +308,8 @@ async fn turns_of_another_program_are_told_with_the_next_prompt() {
         append_turn(&transcript, "elsewhere");
         events.until("foreignWriter").await;
         let answered = editor.prompt(&session, "two");
-        let told = "Another program, such as the agent in a terminal, has added to this conversation; reopen the thread if \
-                    you do not see what it added.";
+        let told = "Another program, such as the agent in a terminal, has changed this conversation; reopen the thread if \
+                    you do not see the change.";
         let notices = answered.updates().into_iter();
         let notices: Vec<&Value> = notices
             .filter(|update| update["sessionUpdate"] == "notice")

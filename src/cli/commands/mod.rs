@@ -63,8 +63,8 @@ impl Context<'_> {
     /// See [`DaemonConnector::connect`].
     pub(super) async fn connect(&mut self) -> CommandResult<Daemon> {
         let (data, home) = (&self.connector.paths.data, &self.connector.daemon_options.home);
-        // The option may be mistyped.
-        let is_new = home.is_some() && !data.exists();
+        // The option may be mistyped. Editors show what `acp` prints as an error.
+        let is_new = home.is_some() && !data.exists() && self.command.as_deref() != Some("acp");
         let daemon = self.connector.connect().await?;
         if is_new && data.exists() {
             let what = format!("created a new data folder: {}", data.display());

@@ -311,11 +311,12 @@ impl Actor {
         }
         let at = time::text(now());
         let mut is_foreign = growth.rewritten;
+        let mut has_foreign_prompts = false;
         let is_live = matches!(&self.model.session, Some(live) if live.upstream_id == *id);
         if let Some(session) = self.session.as_mut().filter(|_| is_live) {
             let tally = session.prompt_tally;
-            let is_exceeded = session.prompt_tally.detect_foreign_prompts(growth.prompts);
-            if is_exceeded || growth.replaced {
+            has_foreign_prompts = session.prompt_tally.detect_foreign_prompts(growth.prompts);
+            if has_foreign_prompts || growth.replaced {
                 tracing::warn!(conversation = %self.model.id(), upstream_id = %id, replaced = growth.replaced, prompts = growth.prompts, ?tally, "another program writes to the transcript of a session that is open here");
                 is_foreign = true;
             }
@@ -324,12 +325,14 @@ impl Actor {
             && is_foreign
             && self.model.turn.is_none()
         {
-            session.prompt_tally.note_foreign();
             self.foreign_writer = Some(id.clone());
-            // The agent does not know what was added, and would continue without it. It reads the transcript when it opens the
-            // session again.
-            if !self.has_background_work() {
-                self.apply(Model::leave_process_later);
+            // The agent does not know turns that were added, and would continue without them. It reads the transcript when it
+            // opens the session again. If the file lost something, the agent may have it still.
+            if has_foreign_prompts {
+                session.prompt_tally.note_foreign();
+                if !self.has_background_work() {
+                    self.apply(Model::leave_process_later);
+                }
             }
         }
         if is_foreign {
