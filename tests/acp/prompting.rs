@@ -288,7 +288,7 @@ fn an_update_that_is_nested_too_deeply_is_reported_as_missing() {
     assert!(said.contains("too long or too deeply nested"), "{said}");
 }
 
-/// What another program has added is told once, and not in the middle of what the agent says.
+/// An editor is notified once of turns that another program added, before the agent's next answer.
 #[tokio::test]
 async fn turns_of_another_program_are_told_with_the_next_prompt() {
     let home = Home::new();

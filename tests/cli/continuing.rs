@@ -341,7 +341,7 @@ fn a_queued_prompt_that_is_withdrawn_shows_no_answer() {
     running.wait().unwrap();
 }
 
-/// Its sender has to fetch events that it missed, none of which is about the prompt, while those of others go on.
+/// The sender fetches missed events, none of which is about its prompt, while another turn runs.
 #[test]
 fn a_queued_prompt_that_is_withdrawn_while_its_sender_lags_is_not_waited_for() {
     let home = Home::new();
@@ -366,7 +366,7 @@ fn a_queued_prompt_that_is_withdrawn_while_its_sender_lags_is_not_waited_for() {
     let output = queued.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(text(&output.stdout), "");
-    assert_eq!(home.shown(&id)["state"], "prompting", "the other turn goes on");
+    assert_eq!(home.shown(&id)["state"], "prompting", "the other turn still runs");
     home.said(&["cancel", &id]);
     others.wait().unwrap();
 }

@@ -219,7 +219,7 @@ fn a_form_has_fields_of_other_kinds() {
     assert_eq!(asking.answered(), accepted(&content));
 }
 
-/// The command that is printed answers; what is not offered is refused with what is.
+/// The printed command answers the question. A value that is not offered is refused, and the error lists the offered ones.
 #[test]
 fn a_question_with_options_is_answered_in_a_command() {
     let asking = Asking::new();

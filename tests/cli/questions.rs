@@ -390,7 +390,7 @@ fn what_left_the_screen_is_read_before_it_is_allowed() {
     Terminal::run_plain(&home, 80, &["answer", &id, "allow"]).exits(0);
 }
 
-/// What was not understood is said to be no answer; a key that only helps is not.
+/// An error names a text that is no answer. A key that only shows help prints no error.
 #[test]
 fn what_was_not_understood_is_named() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What a command logs with `-v`, and what is said about a folder that is new.
+//! The log of a command with `-v`, and the note about a new data folder.
 
 use super::home::Home;
 use super::text;

@@ -357,8 +357,8 @@ async fn a_limit_that_is_still_on_is_met_once() {
     assert_eq!(prompts(&app, &home, id).await, ["[[limit 1]]", "[[limit 3600]]"]);
 }
 
-/// A continuation's text meets a limit too. The agent has it by then, so at the next reset the agent is told to
-/// continue.
+/// A limit stops the turn of a continuation with a text. The agent has the text by then, so the next continuation only
+/// asks it to continue.
 #[tokio::test]
 async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
     let home = Home::new();
