@@ -97,7 +97,7 @@ impl Connection {
         answer(session, turn, saved)
     }
 
-    /// Cancels the prompt of this turn, or all prompts of the editor and the turn that it was shown as running. Does not wait for
+    /// Cancels the prompt of this turn, or all prompts of the editor and the running turn that it was shown. Does not wait for
     /// other requests.
     /// `params`: further parameters for the agent.
     pub(super) async fn cancel(&self, session: &Session, only: Option<&TurnId>, params: Option<RawJson>) {

@@ -83,7 +83,7 @@ struct State {
     title: String,
     /// The newest turns that ended, with the checkpoints after them.
     ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
-    /// Whether another program has added to the transcript, and the user was not notified yet.
+    /// Whether another program has changed the transcript and the user was not notified yet.
     has_foreign_turns: bool,
     /// Whether a command of the editor is changing the history.
     changes_history: bool,
@@ -104,7 +104,7 @@ struct State {
 /// The conversation when a subscription began.
 pub(super) struct Snapshot {
     pub(super) conversation: Conversation,
-    /// When the turn began that runs or whose prompt was sent; without one, when the snapshot was taken.
+    /// When the running turn began or, before its prompt is accepted, was sent. Without a turn, the time of the snapshot.
     pub(super) newest_since: Timestamp,
     pub(super) running: Option<RunningTurn>,
     /// The updates of the running turn, unchanged.

@@ -372,7 +372,7 @@ pub(super) fn width_of(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 
-/// How many rows of a terminal a text takes, if its lines are as long as they are.
+/// How many rows a text takes on a terminal that wraps its lines at this width.
 pub(super) fn rows_of_text(text: &str, columns: usize) -> usize {
     let plain = anstream::adapter::strip_str(text).to_string();
     let rows = plain.split('\n').map(|line| {

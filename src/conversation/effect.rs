@@ -404,7 +404,7 @@ pub enum Effect<R> {
     SendPrompt(PromptContent, Option<RawJson>),
     /// Send the cancellation, with these further parameters.
     SendCancel(Option<RawJson>),
-    /// Answer the agent's question with this outcome. The last are further members of the answer to a permission request.
+    /// Answer the agent's question with this outcome. The last value holds further members for the answer to a permission request.
     AnswerAgent(InterruptId, RawJson, Option<RawJson>),
     /// Set a deadline this many milliseconds from now.
     Arm(Deadline, u64),

@@ -1,8 +1,8 @@
 //! Conversations: their state, their changes, and the tasks that carry out the changes.
 //!
-//! The decisions are pure: [`state`] holds a conversation, [`transition`] applies one input to it, and [`recovery`]
+//! The decisions are pure: [`state`] holds a conversation, [`transition`] changes it one step at a time, and [`recovery`]
 //! chooses the next way to bring a session back. Each live conversation has one task ([`actor`]), which owns all its
-//! state, applies the inputs and carries out the effects. [`registry`] finds or starts that task. [`events`] sends
+//! state, makes the steps and carries out the effects. [`registry`] finds or starts that task. [`events`] sends
 //! events to subscribers. Nothing here knows a socket or a wire code, and no two conversations share state.
 
 pub mod actor;

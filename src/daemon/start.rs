@@ -256,8 +256,8 @@ fn log_removed_folder(data: &Path) {
     tracing::error!(folder = %data.display(), "the data folder was removed or replaced; the daemon stops");
 }
 
-/// How much longer than two times the grace conversations may take to stop: the first time is for turns that are cancelled, the
-/// second for sessions whose turns were not. Then an agent does not answer, and is ended while a conversation waits for it.
+/// Added to twice the grace when waiting for conversations to stop. A cancelled turn may take one grace, and closing its session
+/// another. After that the agents are ended, because a conversation may be waiting for one that does not answer.
 const STOP_MARGIN: Duration = Duration::from_secs(1);
 
 /// Ends all turns within `grace`, and then all agents. A signal meanwhile skips the waits.

@@ -145,7 +145,7 @@ fn a_cancel_ends_a_turn_of_another_editor_of_which_only_the_prompt_was_shown() {
     assert_eq!(one.finish(silent).result()["stopReason"], "cancelled");
 }
 
-/// The user of the other editor cannot mean a turn that the editor does not show.
+/// A user cannot mean to cancel a turn that the editor does not show.
 #[test]
 fn a_late_cancel_leaves_a_turn_of_another_client_that_the_editor_was_not_shown() {
     let (home, gate) = Gate::home();

@@ -92,9 +92,9 @@ fn a_prompt_that_is_loaded_before_it_is_accepted_is_shown_once() {
     fs::write(&pipe, "now\n").unwrap();
     messages.extend(editor.finish(turn).before);
     let shown = texts(&messages);
-    assert_eq!(
-        shown[shown.len() - 4..],
-        ["late one", "echo: late one", "late two", "echo: late two"]
+    assert!(
+        shown.ends_with(&["late one", "echo: late one", "late two", "echo: late two"].map(Into::into)),
+        "{shown:?}"
     );
     assert_eq!(shown.len(), 6, "{shown:?}");
 }

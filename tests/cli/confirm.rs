@@ -71,7 +71,7 @@ fn a_terminal_is_asked_before_backups_are_deleted() {
     assert_eq!(kept(), 0);
 }
 
-/// Nobody is asked about what is refused anyway.
+/// A command that will be refused does not ask first.
 #[test]
 fn while_a_turn_runs_nothing_is_asked() {
     let home = Home::new();

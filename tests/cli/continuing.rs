@@ -358,7 +358,7 @@ fn a_queued_prompt_that_is_withdrawn_while_its_sender_lags_is_not_waited_for() {
     let pid = Pid::from_child(&queued);
     kill_process(pid, Signal::STOP).unwrap();
     home.run(&["answer", &id, "allow"]);
-    Terminal::run_plain(&home, 80, &["attach", &id]).until("two");
+    Terminal::run_plain(&home, 80, &["attach", &id]).until("? two");
     home.said(&["cancel", &id, "--queued"]);
     let mut others = begin(&home, &["send", &id, "[[stream 6000 20]]"]);
     home.once(&id, |shown| shown["state"] == "prompting");
@@ -442,7 +442,7 @@ fn recover_tells_what_it_could_not_bring_back() {
     check_shown(&all, &home.run(&all), 1);
 }
 
-/// A queued prompt is shown with its text, and named by what sends or drops it.
+/// `show` prints the text of a queued prompt; `continue` and `cancel` report how many they send or drop.
 #[test]
 fn queued_prompts_are_named_by_what_concerns_them() {
     let home = Home::new();

@@ -39,7 +39,7 @@ impl Asking {
         text(&sent.stderr)
     }
 
-    /// What the agent was answered last, once its turn has ended.
+    /// Waits until the turn has ended, and returns the last answer that the agent got.
     fn answered(&self) -> Value {
         self.home.once(&self.id, |shown| shown["state"] == "idle");
         let log = fs::read_to_string(self.home.path().join("asking.log")).unwrap();
@@ -51,7 +51,7 @@ impl Asking {
     }
 }
 
-/// The script of an agent that asks this and waits for the answer.
+/// A script that makes the agent ask this question and wait for the answer.
 fn script(params: &Value) -> String {
     let method = match params["toolCall"].is_null() {
         true => "elicitation/create",
@@ -64,7 +64,7 @@ fn script(params: &Value) -> String {
     )
 }
 
-/// The fields of a question as Claude Code's adapter asks them.
+/// The fields that Claude Code's adapter sends for a question.
 fn asked(at: usize, title: &str, description: Option<&str>, options: &[[&str; 2]], is_list: bool) -> String {
     let options = options
         .iter()
@@ -147,7 +147,7 @@ fn what_is_not_offered_is_no_answer_at_a_terminal() {
     let asking = Asking::new();
     let mut terminal = asking.terminal(&colour());
     terminal.until(ASKED);
-    // Enter alone does not send a form with nothing in it.
+    // Enter alone does not send an empty form.
     terminal.type_in("Nonsense\r\r");
     let told = terminal.until("Red, Blue, Other");
     assert!(told.contains("Nonsense is not offered"), "{told}");
@@ -184,7 +184,7 @@ fn several_questions_are_asked_one_after_the_other() {
     assert_eq!(asking.answered(), accepted(&content));
 }
 
-/// What a server's own form may have: a text, numbers, a switch, plain options. They are asked in its order.
+/// A server's form can have text, number, boolean and option fields. They are asked in the order of the schema.
 #[test]
 fn a_form_has_fields_of_other_kinds() {
     let asking = Asking::new();
@@ -199,7 +199,7 @@ fn a_form_has_fields_of_other_kinds() {
     let mut terminal = Terminal::run_plain(&asking.home, 80, &["send", &asking.id, &script]);
     terminal.until("1  eu-1");
     terminal.until(ASKED);
-    // It is required.
+    // The field is required.
     terminal.type_in("\r");
     terminal.until("needs an answer");
     terminal.type_in("2\r");
@@ -219,7 +219,7 @@ fn a_form_has_fields_of_other_kinds() {
     assert_eq!(asking.answered(), accepted(&content));
 }
 
-/// The printed command answers the question. A value that is not offered is refused, and the error lists the offered ones.
+/// The printed command answers the question. An error about a value that is not offered lists the offered values.
 #[test]
 fn a_question_with_options_is_answered_in_a_command() {
     let asking = Asking::new();
@@ -303,7 +303,7 @@ fn several_questions_are_answered_by_their_names_in_a_command() {
     home.said(&["answer", id, "question_0=blue", "question_1=1,attic"]);
     let content = json!({"question_0": "Blue", "question_1": ["Kitchen", "Attic"]});
     assert_eq!(asking.answered(), accepted(&content));
-    // In a chat too.
+    // A chat asks the questions too.
     asking.left(&house());
     let mut chat = Terminal::run_plain(home, 80, &["chat", id]);
     chat.until(ASKED);
@@ -317,7 +317,7 @@ fn several_questions_are_answered_by_their_names_in_a_command() {
     assert_eq!(asking.answered(), accepted(&content));
 }
 
-/// A page to open is named, and opening it needs no JSON.
+/// The question shows the URL of the page, and `allow` accepts it without JSON.
 #[test]
 fn a_page_to_open_is_shown() {
     let asking = Asking::new();
@@ -336,7 +336,7 @@ fn a_page_to_open_is_shown() {
     assert_eq!(asking.answered(), json!({"action": "accept"}));
 }
 
-/// Names that are numbers are not confused with places in the list.
+/// If options are named by numbers, a number means the name and not the position.
 #[test]
 fn an_option_that_is_a_number_is_meant_by_its_name() {
     let asking = Asking::new();
@@ -379,7 +379,7 @@ fn a_number_is_the_place_among_the_agents_options() {
         asking.answered()["outcome"],
         json!({"outcome": "selected", "optionId": "o-3"})
     );
-    // The keys of the terminal answer in a command too.
+    // `answer` accepts the same keys as the terminal.
     for (key, option) in [("y", "o-1"), ("n", "o-4"), ("2", "o-2")] {
         asking.left(&permission());
         asking.home.said(&["answer", &asking.id, key]);

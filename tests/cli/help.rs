@@ -325,7 +325,7 @@ fn the_daemons_help_is_filled() {
     }
 }
 
-/// Words of other programs for the same commands.
+/// Aliases that users know from other programs.
 #[test]
 fn other_words_for_a_list_and_a_deletion_are_understood() {
     let home = Home::new();

@@ -407,7 +407,7 @@ fn a_prompt_goes_to_a_new_conversation_or_to_this_folders() {
     );
 }
 
-/// `send --new` takes the agent of the new conversation. Only options with a value get the hint about values with a dash.
+/// `send --new` accepts `--agent`. Only an option that takes a value gets the hint about values that start with a dash.
 #[test]
 fn a_prompt_to_a_new_conversation_may_name_the_agent() {
     let home = home::Home::new();

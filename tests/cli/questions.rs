@@ -346,7 +346,8 @@ fn an_answer_in_a_command_shows_what_it_is_about() {
     }
 }
 
-/// A command of one long line and one of many lines leave the screen at its top, and so do a long title and a long folder.
+/// A long line, many lines, a long title or a long folder push the start of the question off the screen. The first `y` then
+/// opens the pager.
 #[test]
 fn what_left_the_screen_is_read_before_it_is_allowed() {
     let home = Home::new();
@@ -390,7 +391,7 @@ fn what_left_the_screen_is_read_before_it_is_allowed() {
     Terminal::run_plain(&home, 80, &["answer", &id, "allow"]).exits(0);
 }
 
-/// An error names a text that is no answer. A key that only shows help prints no error.
+/// An error names text that is not an answer. The key for help prints no error.
 #[test]
 fn what_was_not_understood_is_named() {
     let home = Home::new();

@@ -317,7 +317,7 @@ async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
     assert_eq!(total(&app).await.sessions, 1);
 }
 
-/// Whether the daemon was killed or stopped, no end of the turn was reported, so the next start copies its transcript.
+/// The daemon is killed or stopped during a turn, before it copied the turn's transcript. The next start copies it.
 #[tokio::test]
 async fn what_the_end_of_the_daemon_cut_short_is_kept() {
     for is_killed in [true, false] {

@@ -14,8 +14,8 @@ const TEXT_LIMIT_BYTES: usize = 4096;
 /// its classification.
 #[derive(Debug, Clone, Default)]
 pub struct FailureSigns {
-    /// When the limit resets because of which an event of this turn last refused requests. Not a failure in itself: turns
-    /// succeed after a refused side request. A later `allowed` does not cancel it, because the agent's side requests (titles,
+    /// The reset time in this turn's last event that refused requests because of a limit. Such an event is no proof of a
+    /// failure: turns succeed after a refused side request. A later `allowed` does not cancel it, because the agent's side requests (titles,
     /// summaries) are in the same stream.
     pub(super) resets_at: Option<Timestamp>,
     /// Whether Codex reported that the thread is broken.

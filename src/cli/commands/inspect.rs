@@ -125,7 +125,13 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: St
         let turn = humanize::short(waiting.turn_id.as_str());
         let text = one_line(&readable_prompt(&waiting.prompt));
         let text = truncate(&text, SHOWN_TEXT_COLUMNS, context.output.look);
-        format!("turn {turn} for {}{held}: {text}", clock.age(waiting.queued_at))
+        // A picture has no text.
+        let text = if text.is_empty() {
+            text
+        } else {
+            format!(": {text}")
+        };
+        format!("turn {turn} for {}{held}{text}", clock.age(waiting.queued_at))
     });
     let open = if conversation.live { ", session open" } else { "" };
     let facts = [

@@ -192,7 +192,7 @@ impl Context<'_> {
         }
     }
 
-    /// Whether the user is asked before something is deleted.
+    /// Whether [`confirm`](Self::confirm) asks: there is a terminal, and `--yes` was not given.
     pub(super) fn asks(&self) -> bool {
         !self.yes && io::stdin().is_terminal() && io::stderr().is_terminal()
     }

@@ -234,7 +234,7 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
     let prompts = humanize::count(dropped as u64, "queued prompt", "queued prompts");
     let done = match (dropped, is_running(conversation.state)) {
         (0, _) => format!("Cancelled the turn of {id}."),
-        (_, false) => format!("Cancelled {prompts} of {id}."),
+        (_, false) => return context.output.note(&format!("Cancelled {prompts} of {id}.")),
         (_, true) => format!("Cancelled the turn of {id} and {prompts}."),
     };
     context.output.note(&format!(

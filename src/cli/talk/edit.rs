@@ -270,7 +270,7 @@ pub(in crate::cli) async fn resolve_checkpoint(
 ) -> CommandResult<String> {
     if word.parse::<i64>().is_err() {
         return match find_turn(daemon, &id.into(), word).await {
-            // No turn of this agent can be named, so that a list of them does not help.
+            // This agent's turns cannot be listed, so the hint of the later error would not help.
             Err(problem) if problem.kind() == Some(ErrorKind::Unsupported) => Err(problem),
             _ => Ok(word.to_owned()),
         };
@@ -311,13 +311,15 @@ async fn resolve_turn(
     id: ConversationId,
     word: &str,
 ) -> CommandResult<String> {
-    let at = resolve_checkpoint(output, daemon, id, word).await?;
-    if at != word {
-        return Ok(at);
+    if word.parse::<i64>().is_ok() {
+        return resolve_checkpoint(output, daemon, id, word).await;
     }
-    // If there is no such turn, the daemon refuses the edit.
-    let turn = find_turn(daemon, &id.into(), &at).await;
-    Ok(turn.map_or(at, |turn| turn.checkpoint.id.as_str().to_owned()))
+    match find_turn(daemon, &id.into(), word).await {
+        Ok(turn) => Ok(turn.checkpoint.id.as_str().to_owned()),
+        Err(problem) if problem.kind() == Some(ErrorKind::Unsupported) => Err(problem),
+        // If there is no such turn, the daemon refuses the edit.
+        Err(_) => Ok(word.to_owned()),
+    }
 }
 
 /// Finds a turn of a conversation by its step, or by the id of a checkpoint or message.

@@ -28,12 +28,12 @@ struct Schema {
     required: Option<Vec<String>>,
 }
 
-/// A form, and what has been answered of it.
+/// A form and the answers given so far.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     url: Option<String>,
     fields: Vec<Field>,
-    /// The fields that are to be asked. The first of them is being asked.
+    /// The indexes of the fields that are not answered yet. The first one is being asked.
     pending: VecDeque<usize>,
     given: Map<String, Value>,
 }
@@ -46,11 +46,11 @@ struct Field {
     description: String,
     is_required: bool,
     kind: FieldKind,
-    /// The text field in which the user may write an answer that is none of the options: its place and its title.
+    /// The text field in which the user may write an answer that is not an option: its index and title.
     own_words: Option<(usize, String)>,
 }
 
-/// What a field takes.
+/// The type of a field's value.
 #[derive(Clone, Debug)]
 enum FieldKind {
     /// One of these options.
@@ -141,7 +141,7 @@ impl Field {
             .chain(own)
     }
 
-    /// Whether the places of the options answer. If names are numbers, a number means a name.
+    /// Whether an option can be chosen by its position. Not if the name of an option is a number.
     fn has_numbers(&self) -> bool {
         !self.names().any(|name| name.parse::<usize>().is_ok())
     }
@@ -187,7 +187,7 @@ impl Field {
         Ok((values, has_own))
     }
 
-    /// The value that a text means, and whether the user's own words are to follow.
+    /// Parses a text into the field's value. The flag says whether to ask for the user's own words next.
     fn parse(&self, text: &str) -> Result<(Option<Value>, bool), String> {
         let read = |is_it: fn(&Value) -> bool, what: &str| {
             let value: Option<Value> = serde_json::from_str(text).ok();
@@ -227,7 +227,7 @@ impl Field {
         }
     }
 
-    /// What the field takes, in words.
+    /// The type of the value, as shown to the user.
     fn what(&self) -> &'static str {
         match self.kind {
             FieldKind::One(_) => "choose one",
@@ -285,7 +285,7 @@ fn is_refusal(word: &str, field: Option<&Field>) -> bool {
     word == "n" || (refuses && !names(word))
 }
 
-/// Whether a word accepts a form without fields; the error says that it does not.
+/// Checks that a word accepts a form without fields.
 fn confirm(word: &str) -> Result<(), String> {
     match ["y", "yes", "allow"]
         .iter()

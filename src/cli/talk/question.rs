@@ -125,11 +125,11 @@ struct KeyedOption {
 
 /// What a typed answer does.
 pub(super) enum Reply {
-    /// It is the answer, with the note that confirms it.
+    /// The outcome, and the note that confirms it.
     Answer(RawJson, String),
-    /// It answers one field of a form; the note confirms it, and the form asks for the next.
+    /// The form with one more field answered, and the note that confirms it.
     Next(Box<Form>, String),
-    /// It is no answer, for this reason.
+    /// The text is not an answer; the reason.
     Unknown(String),
 }
 
@@ -377,7 +377,10 @@ impl Question {
             }
         }
         lines.push("Ctrl-C cancels the turn. Ctrl-D leaves; the question stays open.".to_owned());
-        lines.push("Backspace takes a letter back. Other keys do nothing.".to_owned());
+        lines.push(match self.keys().is_empty() {
+            true => "Backspace deletes a letter.".to_owned(),
+            false => "Backspace deletes a letter. Other keys do nothing.".to_owned(),
+        });
         lines
     }
 
@@ -540,7 +543,7 @@ fn option_kind_by_word(word: &str) -> Option<&'static OptionKind> {
 /// fields of a form, or a JSON outcome.
 ///
 /// # Errors
-/// Why it is no answer to the question.
+/// Why the text does not answer the question.
 pub(super) fn parse_answer(interrupt: &Interrupt, words: &[String]) -> Result<RawJson, String> {
     let answer = words.join(" ");
     let unknown = || one_line(&answer);

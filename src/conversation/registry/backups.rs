@@ -1,8 +1,8 @@
 //! Backs up transcripts: after each turn, once a day for all of them, and when a client requests it.
 //!
 //! One task backs up one session at a time, and nothing waits for it. A failed backup is logged and tried again after
-//! the next turn, when the session is closed, and each day. A start backs up the
-//! heads that changed since then without a backup.
+//! the next turn, when the session is closed, and each day. A start also
+//! requests backups of heads that changed since the last pass and have an interrupted turn or no backup.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -287,6 +287,9 @@ impl Registry {
     /// Requests a backup of each head that the last daemon may have left without one since its last pass: it stopped or was
     /// killed during a turn, or before the backup of an ended one.
     fn request_left_backups(&self, at: Timestamp) {
+        if !self.services.backups.rules.is_enabled {
+            return;
+        }
         let Some(last) = self.last_pass(at) else {
             // The first pass backs up all.
             return;

@@ -271,12 +271,13 @@ impl<R> Model<R> {
         self.set_resting_state(RestingState::Idle);
         self.record.failure = None;
         self.record.restore_unfinished_head(self.now);
-        // A turn that was cut short was not acknowledged. The earlier head may have the same one.
+        // The chain does not count an interrupted turn, unless it is marked as counted. The earlier head may have the same one.
         let cut = before
             .cut
             .clone()
             .map(|cut| CutShortPrompt { asks: false, ..cut });
-        let dropped = dropped + u64::from(cut.is_some() && cut != self.record.cut);
+        let is_uncounted = cut.as_ref().is_some_and(|cut| !cut.counted);
+        let dropped = dropped + u64::from(is_uncounted && cut != self.record.cut);
         self.bump_revision();
         events.push(Event::Undone {
             link: link.clone(),

@@ -7,7 +7,7 @@ use bridge_protocol::raw::RawJson;
 use serde_json::Value;
 
 use crate::agent::failure::{self, Evidence, FailureKind};
-use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR, REQUEST_CANCELLED};
+use crate::agent::message::{INVALID_REQUEST, PARSE_ERROR};
 use crate::conversation::effect::{Deadline, Effect, Ledger, Milestone, PromptArrival};
 use crate::conversation::error::{ConversationError, StoreFailure};
 use crate::conversation::state::{Model, Turn, TurnPhase};
@@ -242,10 +242,11 @@ impl<R> Model<R> {
                     return;
                 }
                 let code = error.get("code").and_then(Value::as_i64);
-                let has_ended = failure.session_unknown || failure.kind == FailureKind::AgentDied;
-                // ACP calls a turn that a client cancelled so, whatever the error. If the daemon stops, a limit still counts.
-                let is_of_client = turn.cancelled && !turn.was_cut_by_daemon_stop;
-                if is_of_client || turn.cancelled && (code == Some(REQUEST_CANCELLED) || has_ended) {
+                // In ACP a cancelled turn ends as `cancelled`, whatever the error. If the daemon's stop cancelled it, a limit is
+                // still recorded.
+                let is_limit_at_stop =
+                    turn.was_cut_by_daemon_stop && failure.kind == FailureKind::RateLimited;
+                if turn.cancelled && !is_limit_at_stop {
                     // It is unknown whether the prompt is in the transcript.
                     self.accept_prompt();
                     self.end_turn_cancelled();

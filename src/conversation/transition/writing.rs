@@ -190,7 +190,7 @@ impl<R> Model<R> {
                 None => {}
             }
             if matches!(answer, Answer::Deleted(_)) {
-                // It was not reported before, because the end of the conversation would have followed.
+                // `session_closed` does not emit this during a deletion. The deletion failed, so report it now.
                 self.emit(Event::Closed {});
             }
             self.answer(caller, Err(ConversationError::StoreFailed(failure)));
