@@ -22,6 +22,13 @@ fn plain(stub: &Stub) -> Terminal {
     Terminal::of(80, command.env("NO_COLOR", "1"))
 }
 
+/// Sends a prompt whose agent asks "Really?", and waits for the question.
+fn at_question(home: &Home, id: &str) -> Terminal {
+    let mut terminal = Terminal::run_plain(home, 80, &["send", id, "[[ask Really?]] [[say Done it]]"]);
+    terminal.until(ASKED);
+    terminal
+}
+
 /// The agent may have gone on before this is told that the question was answered.
 #[test]
 fn an_answered_question_splits_no_word() {
@@ -50,8 +57,7 @@ fn an_answered_question_splits_no_word() {
 fn a_tool_that_is_cancelled_at_its_question_is_named() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
-    terminal.until(ASKED);
+    let mut terminal = at_question(&home, &id);
     terminal.type_in("\x03");
     let (shown, code) = terminal.seen();
     assert_eq!(code, Some(1), "{shown}");
@@ -396,8 +402,7 @@ fn what_left_the_screen_is_read_before_it_is_allowed() {
 fn what_was_not_understood_is_named() {
     let home = Home::new();
     let id = home.said(&["new"]);
-    let mut terminal = Terminal::run_plain(&home, 80, &["send", &id, "[[ask Really?]] [[say Done it]]"]);
-    terminal.until(ASKED);
+    let mut terminal = at_question(&home, &id);
     terminal.type_in("?");
     let helped = terminal.until("Other keys do nothing.");
     assert!(!helped.contains("no answer"), "{helped}");

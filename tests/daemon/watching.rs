@@ -115,6 +115,15 @@ pub(crate) async fn transcript(app: &App, home: &Home, id: ConversationId) -> Pa
     home.transcript(app.get(id).await.head.unwrap().as_str()).unwrap()
 }
 
+/// Makes a conversation with one saved turn, `here`, and returns it with its events.
+async fn with_saved_turn(app: &App, home: &Home) -> (ConversationId, Events) {
+    let id = app.make(&home.project()).await;
+    let mut events = app.events(id).await;
+    app.send(id, "here").await;
+    until_saved(&mut events, 1).await;
+    (id, events)
+}
+
 #[tokio::test]
 async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
     let home = Home::new();
@@ -210,10 +219,7 @@ async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_f
 async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_behind_it() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, "here").await;
-    until_saved(&mut events, 1).await;
+    let (id, _) = with_saved_turn(&app, &home).await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;
     let mut events = app.events(id).await;
@@ -369,10 +375,7 @@ async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
 async fn another_writer_on_a_live_session_is_told_once_each_time() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, "here").await;
-    until_saved(&mut events, 1).await;
+    let (id, mut events) = with_saved_turn(&app, &home).await;
     let before = app.get(id).await;
     let path = transcript(&app, &home, id).await;
     let told = Event::ForeignWriter {
@@ -414,10 +417,7 @@ async fn another_writer_on_a_live_session_is_told_once_each_time() {
 async fn the_next_prompt_continues_after_turns_that_another_program_added_to_the_open_session() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, "here").await;
-    until_saved(&mut events, 1).await;
+    let (id, mut events) = with_saved_turn(&app, &home).await;
     append_turn(&transcript(&app, &home, id).await, "there");
     events.until("foreignWriter").await;
     let resumed = app
@@ -433,10 +433,7 @@ async fn the_next_prompt_continues_after_turns_that_another_program_added_to_the
 async fn a_client_that_comes_later_hears_of_another_writer_with_its_prompt() {
     let home = Home::new();
     let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
-    let mut events = app.events(id).await;
-    app.send(id, "here").await;
-    until_saved(&mut events, 1).await;
+    let (id, mut events) = with_saved_turn(&app, &home).await;
     let path = transcript(&app, &home, id).await;
     append_turn(&path, "there");
     let told = events.until("foreignWriter").await;
