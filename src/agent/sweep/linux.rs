@@ -104,13 +104,14 @@ impl ProcessTree {
     /// Returns the tree of a recorded process; empty if the process has ended.
     #[must_use]
     pub fn of(record: &ProcessRecord) -> Self {
-        let processes = table::scan(&SweepTarget::default());
         // The pid may belong to another process by now.
-        let is_it = |process: &&Process| {
-            process.pid == record.pid && Some(process.start_time) == record.start_time_ticks
-        };
-        let found = processes.iter().find(is_it).map(|process| process.pid);
-        let family = table::descendants(&processes, found.into_iter().collect(), &HashSet::new());
+        let is_running = table::read_stat(record.pid)
+            .is_some_and(|process| !process.has_ended && Some(process.start_time) == record.start_time_ticks);
+        if !is_running {
+            return Self::default();
+        }
+        let processes = table::scan(&SweepTarget::default());
+        let family = table::descendants(&processes, vec![record.pid], &HashSet::new());
         let members = processes.iter().filter(|process| family.contains(&process.pid));
         Self(members.map(Process::key).collect())
     }

@@ -6,7 +6,9 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{WaitOptions, getpid, set_child_subreaper, waitpid};
+use rustix::process::{
+    WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, set_child_subreaper, waitid, waitpid,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::table;
@@ -21,7 +23,7 @@ static ARE_ADOPTED: AtomicBool = AtomicBool::new(false);
 pub fn adopt_orphans() -> io::Result<()> {
     // Do not adopt as the first process of a container, which gets the orphans of all other processes, or if there are children
     // already, left by a program that this one replaced with exec. Those do not descend from agents.
-    if getpid().is_init() || table::children().next().is_some() {
+    if getpid().is_init() || has_children() {
         return Ok(());
     }
     set_child_subreaper(Some(getpid()))?;
@@ -42,8 +44,26 @@ pub(super) fn are_adopted() -> bool {
     ARE_ADOPTED.load(Ordering::Relaxed)
 }
 
+/// Whether this process has children, running or ended.
+fn has_children() -> bool {
+    peek_ended_child().is_ok()
+}
+
+/// Returns a child that has ended and is not reaped yet, and leaves it so. `Ok(None)` means that all children run, and
+/// an error that there are none.
+fn peek_ended_child() -> rustix::io::Result<Option<WaitIdStatus>> {
+    waitid(
+        WaitId::All,
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT,
+    )
+}
+
 /// Reaps all orphans that have ended.
 fn reap_ended_orphans() {
+    // Usually an agent has ended, and its own task has reaped it.
+    if !matches!(peek_ended_child(), Ok(Some(_))) {
+        return;
+    }
     let ended: Vec<_> = table::children().filter(|child| child.has_ended).collect();
     // Lock only after the search, which takes a while. A child that was started meanwhile is in the set by then.
     let started = super::started_children();

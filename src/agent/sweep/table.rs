@@ -9,7 +9,8 @@
 //! this one, so its agents are recognised by their parent.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +24,9 @@ use crate::store::ProcessRecord;
 
 /// The parent of the kernel's threads, which have no environment and cannot be signalled.
 const KERNEL_THREADS: u32 = 2;
+
+/// Enough for a `stat` line and for most environments.
+const USUAL_PROC_BYTES: usize = 8 * 1024;
 
 /// How often a process without an environment is read again. An exec takes far less than all these pauses.
 const REREADS: usize = 5;
@@ -75,9 +79,9 @@ pub(super) enum EnvironmentMark {
 
 /// Reads the `stat` line of a process, without its mark. `None` if it does not exist or is malformed.
 pub(super) fn read_stat(pid: u32) -> Option<Process> {
+    let line = read_proc(pid, "stat").ok()?;
     // The name may be any bytes.
-    let bytes = fs::read(proc_path(pid, "stat")).ok()?;
-    parse_stat(&String::from_utf8_lossy(&bytes))
+    parse_stat(&String::from_utf8_lossy(&line))
 }
 
 /// Parses the text of a `stat` file. The name is in parentheses and may contain spaces and parentheses, so the last
@@ -266,7 +270,7 @@ impl MarkPatterns {
     }
 
     fn read_mark(&self, pid: u32) -> EnvironmentMark {
-        match fs::read(proc_path(pid, "environ")) {
+        match read_proc(pid, "environ") {
             Ok(environment) if environment.is_empty() => EnvironmentMark::NoEnvironment,
             Ok(environment) => self.mark_in(&environment),
             Err(_) => EnvironmentMark::None,
@@ -299,6 +303,16 @@ impl MarkPatterns {
 
 pub(super) fn as_pid(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
+}
+
+/// Reads a file of a process. `fs::read` begins with 32 bytes and doubles them, because the kernel reports a size of 0 for
+/// these files: a dozen system calls instead of four, for each process of the system.
+fn read_proc(pid: u32, file: &str) -> io::Result<Vec<u8>> {
+    let mut content = Vec::with_capacity(USUAL_PROC_BYTES);
+    File::open(proc_path(pid, file))?
+        .take(u64::MAX)
+        .read_to_end(&mut content)?;
+    Ok(content)
 }
 
 pub(super) fn proc_path(pid: u32, file: &str) -> PathBuf {
