@@ -44,14 +44,14 @@ const MANIFEST_NAME: &str = "manifest.json";
 /// The limit for the manifest, in bytes: about a hundred thousand lineage entries and as many files.
 const MANIFEST_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The longest name of a file below a session's folder, in bytes.
-const NAME_LIMIT_BYTES: usize = 1024;
+/// The longest path of a file below a session's folder, in bytes.
+const PATH_LIMIT_BYTES: usize = 1024;
 
 /// The side folders of a transcript whose files a bundle includes.
 const SIDE_FOLDERS: [&str; 2] = ["subagents/", "tool-results/"];
 
-/// The longest name of a rollout, in bytes: the limit of file systems.
-const ROLLOUT_NAME_LIMIT_BYTES: usize = 255;
+/// The longest name of one file or folder, in bytes: the limit of file systems.
+const FILE_NAME_LIMIT_BYTES: usize = 255;
 
 /// The size of read buffers, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -293,8 +293,12 @@ pub(super) fn is_session_id(id: &str) -> bool {
 pub(super) fn is_side_file_name(name: &str, id: &str) -> bool {
     let below = name.strip_prefix(id).and_then(|rest| rest.strip_prefix('/'));
     let in_folder = below.and_then(|below| SIDE_FOLDERS.iter().find_map(|folder| below.strip_prefix(folder)));
-    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(char::is_control);
-    name.len() <= NAME_LIMIT_BYTES && in_folder.is_some_and(|rest| rest.split('/').all(is_plain))
+    let is_plain = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && !part.contains(char::is_control)
+            && part.len() <= FILE_NAME_LIMIT_BYTES
+    };
+    name.len() <= PATH_LIMIT_BYTES && in_folder.is_some_and(|rest| rest.split('/').all(is_plain))
 }
 
 /// Whether `name` is a tool result in the folder of a session, and does not leave that folder.
@@ -308,7 +312,7 @@ fn is_result_name(name: &str) -> bool {
 /// Whether `name` is an uncompressed rollout of the session, and not a path.
 fn is_rollout_name(name: &str, id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
-    name.len() <= ROLLOUT_NAME_LIMIT_BYTES
+    name.len() <= FILE_NAME_LIMIT_BYTES
         && name.bytes().all(is_plain)
         && rollout_name(name).is_some_and(|rollout| rollout.upstream_id == id && !rollout.compressed)
 }
@@ -383,7 +387,7 @@ mod tests {
             (format!("{ID}/tool-results/"), false),
             (format!("{ID}/tool-results/a\n"), false),
             (
-                format!("{ID}/tool-results/{}", "x".repeat(NAME_LIMIT_BYTES)),
+                format!("{ID}/tool-results/{}", "x".repeat(PATH_LIMIT_BYTES)),
                 false,
             ),
             (format!("{ID}/subagents/a.jsonl"), false),

@@ -28,7 +28,7 @@ use super::bundle::unpack::{manifest, unpack};
 use super::bundle::{BundleError, BundledSession, Manifest};
 use super::error::ConversationError;
 use super::folder::{absolute_path, real_folder};
-use super::naming::{check_namespace, check_title};
+use super::naming::{check_namespace, check_title, normalized_title};
 use super::page::{ENTRY_LIMIT_BYTES, encoded_bytes};
 use super::registry::check_settings;
 use super::running_work::Progress;
@@ -496,7 +496,7 @@ fn new_record(
     lineage.extend(chain.log_restored(fidelity, at));
     let mut record = ConversationRecord::new(plan.id, names.agent(&exported.agent), plan.cwd.clone(), at);
     record.namespace.clone_from(&exported.namespace);
-    record.title.clone_from(&exported.title);
+    record.title = normalized_title(&exported.title);
     record.chain = chain;
     record.parent = exported.parent.as_ref().map(|parent| Parent {
         conversation_id: parent.conversation_id,
@@ -516,7 +516,6 @@ fn new_record(
     };
     record.failure.clone_from(&manifest.failure);
     record.created_at = exported.created_at;
-    record.revision = exported.revision.saturating_add(1);
     let sessions: BTreeSet<(AgentName, UpstreamId)> = lineage
         .iter()
         .filter(|entry| !entry.upstream_id.is_empty())

@@ -11,7 +11,7 @@ use bridge_protocol::conversation::{
 };
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
-use bridge_protocol::raw::RawJson;
+use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -315,6 +315,9 @@ pub struct Model<R> {
     pub due_turn: Option<TurnId>,
     /// What the agent last reported about its session.
     pub session_info: SessionInfo,
+    /// The prompt that was sent last, if it was not the first of the history. It is no title, although an agent that has no
+    /// better one may report it.
+    pub later_prompt: Option<PromptContent>,
     /// How the record gets to disk.
     pub writer: RecordWriter<R>,
     /// Whether it starts nothing new, because it is about to move together with others.
@@ -347,6 +350,7 @@ impl<R> Model<R> {
             open_requests: Vec::new(),
             due_turn: None,
             session_info: SessionInfo::default(),
+            later_prompt: None,
             is_paused: false,
             closing: None,
             last_job: 0,

@@ -71,7 +71,7 @@ pub(super) async fn run(
             return;
         }
     };
-    let (outbox, writer) = outbox::open(Arc::clone(&socket), limits.outbox);
+    let (outbox, writer) = outbox::open(Arc::clone(&socket), limits.outbox, limits.queue_memory.clone());
     let mut writer = AbortOnDropHandle::new(tokio::spawn(writer.run()));
     let mut lines = Splitter::new(limits.line_bytes, READ_BYTES);
     let mut dialogue = service.open(outbox.clone(), limits);

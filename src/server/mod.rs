@@ -28,7 +28,7 @@ pub use calls::{Handler, Methods};
 pub(crate) use calls::{panic_error, poll_once};
 pub use connection::{Dialogue, Service};
 pub use methods::methods;
-pub use outbox::{Outbox, OutboxLimits, PushError, SubscriptionSink};
+pub use outbox::{Outbox, OutboxLimits, PushError, QueueMemory, SubscriptionSink};
 pub(crate) use parameters::check_nesting;
 pub use requests_in_flight::RequestsInFlight;
 pub use socket::{ConnectionLimit, SocketLimits, serve};

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bridge_protocol::BridgeError;
@@ -30,7 +31,8 @@ pub struct OutboxLimits {
     /// The most queued messages. The fastest agent sends 800,000 updates a second. The queue holds those of 80 ms, for which
     /// a busy machine may not let the client run.
     pub messages: usize,
-    /// The most queued bytes, including line endings. A single larger message is accepted if the queue is empty.
+    /// The most queued bytes, including line endings, if [`QueueMemory`] allows no less. A single larger message is accepted if
+    /// the queue is empty.
     pub bytes: usize,
 }
 
@@ -47,6 +49,27 @@ impl Default for OutboxLimits {
             messages: 65_536,
             bytes: 64 * 1024 * 1024,
         }
+    }
+}
+
+/// What may wait in all queues together.
+const TOTAL_BYTES: usize = 64 * 1024 * 1024;
+
+/// What may wait in each queue, even if the others hold all of [`TOTAL_BYTES`]: a client that reads needs a few segments.
+const OWN_BYTES: usize = 4 * SEGMENT_BYTES;
+
+/// The memory that the queues of all clients share. Clones share it too.
+#[derive(Debug, Clone, Default)]
+pub struct QueueMemory {
+    used_bytes: Arc<AtomicUsize>,
+}
+
+impl QueueMemory {
+    /// How much one queue may hold now: as much as is still free. One client that does not read takes half of the total that
+    /// way, two take a third each, and there is always something left for those that read.
+    fn allowance(&self) -> usize {
+        let used = self.used_bytes.load(Ordering::Relaxed);
+        TOTAL_BYTES.saturating_sub(used).max(OWN_BYTES)
     }
 }
 
@@ -90,6 +113,7 @@ pub(super) struct Writer {
 struct Shared {
     state: Mutex<State>,
     limits: OutboxLimits,
+    memory: QueueMemory,
     /// Weak, so that an outbox that outlives its connection does not keep the socket open.
     socket: Weak<Socket>,
     /// Notified when there may be work for the writer.
@@ -120,10 +144,11 @@ struct Segment {
 }
 
 /// Creates the queue of a connection: the sending side, and the writer, which the caller must run.
-pub(super) fn open(socket: Arc<Socket>, limits: OutboxLimits) -> (Outbox, Writer) {
+pub(super) fn open(socket: Arc<Socket>, limits: OutboxLimits, memory: QueueMemory) -> (Outbox, Writer) {
     let shared = Arc::new(Shared {
         state: Mutex::default(),
         limits,
+        memory,
         socket: Arc::downgrade(&socket),
         work: Notify::new(),
         room: Notify::new(),
@@ -255,13 +280,18 @@ impl Outbox {
         if state.is_closed {
             return Err(PushError::Closed);
         }
+        let limits = OutboxLimits {
+            bytes: limits.bytes.min(shared.memory.allowance()),
+            ..*limits
+        };
         if !limits.has_room(state.messages, state.bytes, length) {
             return Err(PushError::Full);
         }
         state.append(parts, length);
+        shared.memory.used_bytes.fetch_add(length, Ordering::Relaxed);
         if std::mem::take(&mut state.writer_sleeps) {
             if let Some(socket) = shared.socket.upgrade() {
-                state.write_directly(&socket);
+                shared.write_directly(&mut state, &socket);
             }
             shared.work.notify_one();
         }
@@ -289,7 +319,7 @@ impl Writer {
                     Err(error) => return Err(error),
                 }
             }
-            self.shared.lock().release(&segment);
+            self.shared.release(&mut self.shared.lock(), &segment);
             self.shared.room.notify_waiters();
             // A reader that is as fast as this writer must not keep the other tasks of the thread waiting.
             tokio::task::coop::consume_budget().await;
@@ -318,6 +348,8 @@ impl Drop for Writer {
         let mut state = self.shared.lock();
         state.is_closed = true;
         state.segments = VecDeque::new();
+        let bytes = std::mem::take(&mut state.bytes);
+        self.shared.memory.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.shared.room.notify_waiters();
     }
 }
@@ -326,6 +358,29 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code under the lock leaves the queue half changed, not even by a panic in an allocation.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the message just queued, as far as the socket accepts it, without waiting for the writer. Only while the
+    /// writer sleeps. An error is ignored: the writer will get it too.
+    fn write_directly(&self, state: &mut State, socket: &Socket) {
+        let Some(mut segment) = state.segments.pop_front() else {
+            return;
+        };
+        segment.written = socket.try_write(&segment.bytes).unwrap_or_default();
+        if segment.written == segment.bytes.len() {
+            self.release(state, &segment);
+        } else {
+            state.segments.push_front(segment);
+        }
+    }
+
+    /// Gives back the room of a segment that was written.
+    fn release(&self, state: &mut State, segment: &Segment) {
+        state.messages -= segment.messages;
+        state.bytes -= segment.bytes.len();
+        self.memory
+            .used_bytes
+            .fetch_sub(segment.bytes.len(), Ordering::Relaxed);
     }
 }
 
@@ -355,24 +410,5 @@ impl State {
         segment.messages += 1;
         self.messages += 1;
         self.bytes += length;
-    }
-
-    /// Writes the message just queued, as far as the socket accepts it, without waiting for the writer. Only while the
-    /// writer sleeps. An error is ignored: the writer will get it too.
-    fn write_directly(&mut self, socket: &Socket) {
-        let Some(mut segment) = self.segments.pop_front() else {
-            return;
-        };
-        segment.written = socket.try_write(&segment.bytes).unwrap_or_default();
-        if segment.written == segment.bytes.len() {
-            self.release(&segment);
-        } else {
-            self.segments.push_front(segment);
-        }
-    }
-
-    fn release(&mut self, segment: &Segment) {
-        self.messages -= segment.messages;
-        self.bytes -= segment.bytes.len();
     }
 }

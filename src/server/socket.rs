@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer;
 use super::connection::{self, Service};
-use super::outbox::OutboxLimits;
+use super::outbox::{OutboxLimits, QueueMemory};
 
 /// The limits of one socket and of each connection to it.
 #[derive(Debug, Clone)]
@@ -36,6 +36,8 @@ pub struct SocketLimits {
     pub subscriptions: usize,
     /// The limits of the queue to one client.
     pub outbox: OutboxLimits,
+    /// The memory that the queues to all clients share. Clones share it, so that it can apply to several sockets together.
+    pub queue_memory: QueueMemory,
     /// How long requests in flight may take once the daemon stops.
     pub stop_grace: Duration,
 }
@@ -50,6 +52,7 @@ impl Default for SocketLimits {
             batch_entries: 64,
             subscriptions: 1024,
             outbox: OutboxLimits::default(),
+            queue_memory: QueueMemory::default(),
             stop_grace: Duration::from_secs(5),
         }
     }

@@ -67,3 +67,31 @@ fn the_latest_title_of_the_agent_counts_unless_a_client_gave_one() {
     assert_eq!(titles(&answered.before), ["mine", "third", "mine"]);
     assert_eq!(stored(), "mine");
 }
+
+/// Claude's adapter reports the latest prompt as the title while it has no better one.
+#[test]
+fn a_title_that_only_repeats_a_later_prompt_does_not_count() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    let titled = |title: &str| {
+        let update = json!({"sessionUpdate": "session_info_update", "title": title});
+        scripted::update(&update)
+    };
+    // Every prompt here begins like this.
+    let beginning = titled("")[..20].to_owned() + "…";
+    for (title, stored) in [
+        (&*beginning, &*beginning),
+        ("a name", "a name"),
+        (&*beginning, "a name"),
+    ] {
+        let answered = editor.prompt(&session, &titled(title));
+        let updates = answered.before.iter().map(|message| &message["params"]["update"]);
+        let last = updates
+            .filter(|update| update["sessionUpdate"] == "session_info_update")
+            .last();
+        assert_eq!(last.unwrap()["title"], stored);
+        assert_eq!(show(&home, &session)["title"], stored);
+    }
+}

@@ -147,12 +147,15 @@ async fn only_the_files_of_sessions_are_written() {
         });
         bundles.push((id.to_owned(), bytes));
     }
+    // No file system has names of more than 255 bytes.
+    let long = format!("tool-results/{}", "x".repeat(256));
     for name in [
         "MEMORY.md",
         "memory/MEMORY.md",
         "subagents",
         "subagents/../x",
         "tool-results-x/y",
+        &long,
     ] {
         let bytes = with_manifest(&bundle.entries, |manifest| {
             manifest["sessions"][0]["files"][1]["name"] = json!(format!("{head}/{name}"));

@@ -316,6 +316,34 @@ async fn a_subscription_to_everything_hears_all_conversations() {
     holder.answer(held).await;
 }
 
+/// What waits for clients that do not read is bounded for all of them together. Each gets `lagged` as its last event.
+#[tokio::test]
+async fn the_memory_for_clients_that_do_not_read_is_bounded_together() {
+    const CLIENTS: usize = 20;
+    /// 18 MB of updates, so 360 MB for all clients.
+    const UPDATES: usize = 900;
+    const MOST: u64 = 200 * 1024 * 1024;
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let (daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "scripted").await;
+    let script = vec![scripted::chunk("$LONG"); UPDATES].join("\n");
+    app.send(id, &script).await;
+    let before = daemon.resident_bytes();
+    let mut stalled = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut client = daemon.raw().await;
+        client.subscribe(id).await;
+        stalled.push(client);
+    }
+    app.send(id, &script).await;
+    if let (Some(before), Some(now)) = (before, daemon.resident_bytes()) {
+        assert!(now < before + MOST, "{before} bytes before, {now} now");
+    }
+    for mut client in stalled {
+        client.event("lagged").await;
+    }
+}
+
 /// A client reads its snapshots slowly. It must not miss a turn that begins meanwhile.
 #[tokio::test]
 async fn a_turn_that_begins_while_the_snapshots_are_sent_is_shown() {

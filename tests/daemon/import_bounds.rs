@@ -5,6 +5,7 @@ use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
 use super::bad_bundles::{Bench, with_manifest};
+use crate::carrying::import;
 use crate::home::Home;
 use crate::support::refused;
 
@@ -91,4 +92,23 @@ async fn a_model_and_a_mode_are_names() {
             ErrorKind::InvalidParams,
         );
     }
+}
+
+/// An imported conversation begins at revision 1 like any other, and its title is shown on one line.
+#[tokio::test]
+async fn a_revision_and_a_title_of_a_bundle_do_no_harm() {
+    let bench = Bench::new().await;
+    let bytes = with_manifest(&bench.entries(), |manifest| {
+        manifest["conversation"]["revision"] = json!(u64::MAX);
+        manifest["conversation"]["title"] = json!("two\nlines\u{1b}[2J");
+    });
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let path = home.path().join("bundle");
+    std::fs::write(&path, bytes).unwrap();
+    let imported = import(&app, json!({"path": path, "cwd": home.project()}))
+        .await
+        .unwrap();
+    assert_eq!((imported.revision, imported.title.as_str()), (1, "two lines[2J"));
+    app.send(imported.id, "next").await;
 }

@@ -123,21 +123,34 @@ impl<R> Model<R> {
         }
     }
 
-    /// The agent named the session. The conversation gets that name, unless a client named it.
+    /// The agent named the session. The conversation gets that name, unless a client named it or the agent only repeats a
+    /// prompt, as Claude's adapter does when it could not generate a title.
     fn title_changed(&mut self, update: &str) {
         let Some(title) = title_of_update(update) else {
             return;
         };
-        if !self.has_chosen_title() && self.record.title != title {
+        let keeps_title = self.has_chosen_title() || self.repeats_prompt(&title);
+        if !keeps_title && self.record.title != title {
             self.record.title.clone_from(&title);
             self.record.reported.title = Some(title);
             self.mark_unsaved();
         }
     }
 
-    /// Whether an update names the session otherwise than a client named the conversation, which counts.
+    /// Whether a title is only the text of the latest prompt, possibly cut short, and the conversation has a title.
+    fn repeats_prompt(&self, title: &str) -> bool {
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let prompt = self.later_prompt.as_ref().map(|prompt| words(&prompt.to_text()));
+        let repeats = |prompt: String| match title.strip_suffix('…') {
+            Some(beginning) => prompt.starts_with(&words(beginning)),
+            None => prompt == words(title),
+        };
+        !self.record.title.is_empty() && prompt.is_some_and(repeats)
+    }
+
+    /// Whether an update that was applied names the session otherwise than the conversation.
     pub fn is_named_otherwise(&self, update: &str) -> bool {
-        self.has_chosen_title() && title_of_update(update).is_some_and(|title| title != self.record.title)
+        title_of_update(update).is_some_and(|title| title != self.record.title)
     }
 
     /// Whether a client chose the title.

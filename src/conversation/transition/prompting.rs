@@ -121,6 +121,10 @@ impl<R> Model<R> {
         turn.earlier_questions = open.map(|question| question.id.clone()).collect();
         // Only the end of the process that now has the prompt counts.
         turn.is_bystander = false;
+        let branch = turn.edit.as_ref().and_then(|edit| edit.branch.as_ref());
+        let link = branch.map(|branch| &branch.link).or(self.record.chain.head());
+        let is_later = link.is_some_and(|link| link.turns + link.carried_turns > 0);
+        self.later_prompt = is_later.then(|| turn.request.prompt.clone());
         let content = with_preamble(live.preamble.as_deref(), &turn.request.prompt);
         self.effects
             .push(Effect::SendPrompt(content, turn.request.params.clone()));

@@ -22,7 +22,11 @@ struct Pair {
 
 fn pair(limits: OutboxLimits) -> Pair {
     let (server, client) = UnixStream::pair().unwrap();
-    let (outbox, writer) = open(Arc::new(Socket::new(server).unwrap()), limits);
+    let (outbox, writer) = open(
+        Arc::new(Socket::new(server).unwrap()),
+        limits,
+        QueueMemory::default(),
+    );
     Pair {
         outbox,
         writer: Some(writer),
