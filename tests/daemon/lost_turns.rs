@@ -220,3 +220,28 @@ async fn what_was_cut_short_and_lost_is_continued_with_its_prompt() {
         assert_eq!(prompts(&app, &home, id).await, [kept, &[CUT_SHORT]].concat());
     }
 }
+
+/// A prompt whose turn has said some words when its agent dies.
+const SAID: &str = "[[say half]][[hang]] describe it";
+
+/// A prompt that waits for its limit stays the interrupted one when the stop of the daemon ends a later turn.
+#[tokio::test]
+async fn a_prompt_that_waits_is_missed_like_the_later_turn_that_a_stop_ended() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let waits = json!({"conversationId": id, "prompt": "[[limit 3600]]", "onLimit": "wait"});
+    app.call("conversation/prompt", waits).await.unwrap();
+    let mut raw = daemon.raw().await;
+    let (running, _) = raw.run(id, SAID).await;
+    raw.event("update").await;
+    app.call("daemon/shutdown", json!({})).await.unwrap();
+    assert_eq!(raw.answer(running).await["result"]["stopReason"], "cancelled");
+    assert!(daemon.ended().await.success());
+
+    let (_daemon, app) = home.opened().await;
+    assert!(app.get(id).await.continuation.is_some());
+    fs::remove_file(home.transcript_of(&app, id).await).unwrap();
+    let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
+    assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, 2));
+}
