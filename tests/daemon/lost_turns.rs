@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::edits::places;
 use crate::continuing::{go_on, prompts};
-use crate::home::{Daemon, Home};
+use crate::home::{Daemon, Home, kill_now};
 use crate::support::{App, Events};
 
 /// What is left on disk of the last turn of a transcript.
@@ -223,6 +223,39 @@ async fn what_was_cut_short_and_lost_is_continued_with_its_prompt() {
 
 /// A prompt whose turn has said some words when its agent dies.
 const SAID: &str = "[[say half]][[hang]] describe it";
+
+/// Sends `SAID`, and kills the agent after its words.
+async fn dies_after_words(home: &Home, daemon: &Daemon<'_>, app: &App, id: ConversationId) {
+    let mut events = app.events(id).await;
+    let mut raw = daemon.raw().await;
+    let params = json!({"conversationId": id, "prompt": SAID});
+    let running = raw.send("conversation/prompt", params).await;
+    let has_said = |event: &Event| match event {
+        Event::Update { update, .. } => update.get().contains("half").then_some(()),
+        _ => None,
+    };
+    events.find(has_said).await;
+    kill_now(home.only_agent());
+    let answer = raw.answer(running).await;
+    assert_eq!(answer["result"]["failure"]["kind"], "agentDied", "{answer}");
+}
+
+/// The same while the daemon lived, of a turn that has started no tool.
+#[tokio::test]
+async fn a_turn_of_words_whose_agent_died_and_that_was_lost_is_missed() {
+    for before in [&[][..], &["one"]] {
+        let home = Home::keeping_nothing();
+        let (daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), before).await;
+        dies_after_words(&home, &daemon, &app, id).await;
+        fs::remove_file(home.transcript_of(&app, id).await).unwrap();
+        let told = prompt(&app, id, "text").await;
+        assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable, "{before:?}");
+        let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
+        let missing = before.len() as u64 + 1;
+        assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, missing));
+    }
+}
 
 /// A prompt that waits for its limit stays the interrupted one when the stop of the daemon ends a later turn.
 #[tokio::test]

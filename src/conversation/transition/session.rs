@@ -382,6 +382,7 @@ impl<R> Model<R> {
                 pending.upstream_id = Some(announced.into());
                 // The turn continues in another file than the one in which it began.
                 pending.anchor = Some(Anchor::default());
+                pending.taken = false;
             }
             turn.is_prompt_confirmed |= turn.phase == TurnPhase::Accepted;
             turn.was_session_cleared = true;
