@@ -120,7 +120,7 @@ mod prompts;
 mod queued_prompts;
 mod qwen;
 #[cfg(target_os = "linux")]
-mod refused_sessions;
+pub(crate) mod refused_sessions;
 mod removed_folders;
 mod repairing;
 mod repeats;

@@ -121,6 +121,10 @@ impl<R> Model<R> {
             self.answer_resume_waiters(Some(&opened.resumed));
             return;
         }
+        if opened.resumed.refused_head().is_some() {
+            // An undo goes back to it.
+            self.record.save_unfinished_head();
+        }
         if lacks_interrupted_turn(&opened) {
             self.return_interrupted_prompt();
         }
