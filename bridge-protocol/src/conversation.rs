@@ -383,6 +383,7 @@ objects! {
         /// The folders of the undone move; absent if no move was undone.
         moved: Option<MovedFolder> = default,
         /// What was undone: `edited`, `forked` in place, `moved`, `reset`, or `rolled` if the agent had cleared its context.
+        /// Absent if the conversation had left the session because the agent did not open it.
         undone: Option<LineageReason> = default,
     }
 

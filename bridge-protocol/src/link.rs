@@ -260,3 +260,30 @@ objects! {
         attempts: Vec<Attempt>,
     }
 }
+
+impl Resumed {
+    /// The former head, if the conversation left it for less because the agent opened neither it nor a copy, although its
+    /// transcript is there.
+    #[must_use]
+    pub fn refused_head(&self) -> Option<&UpstreamId> {
+        let keeps_less = matches!(self.via, Via::OlderLink | Via::Text | Via::Fresh);
+        refused_head(&self.attempts).filter(|_| keeps_less && self.fidelity < Fidelity::Full)
+    }
+}
+
+impl LineageEntry {
+    /// The former head, if the conversation left it for less because the agent opened neither it nor a copy, although its
+    /// transcript is there.
+    #[must_use]
+    pub fn refused_head(&self) -> Option<&UpstreamId> {
+        let keeps_less = self.reason == LineageReason::Rolled && self.fidelity < Fidelity::Full;
+        refused_head(&self.attempts).filter(|_| keeps_less)
+    }
+}
+
+/// The session that the agent opened neither itself nor as an exact copy. Only a session whose transcript is there, and whole as
+/// far as it can be read, is copied like this.
+fn refused_head(attempts: &[Attempt]) -> Option<&UpstreamId> {
+    let is_refused = |attempt: &&Attempt| attempt.via == Via::Copied && attempt.error.is_some();
+    attempts.iter().rev().find(is_refused)?.upstream_id.as_ref()
+}

@@ -1411,7 +1411,10 @@ export interface UndoAnswer {
   link: Link;
   /** The folders of the undone move; absent if no move was undone. */
   moved?: MovedFolder;
-  /** What was undone: `edited`, `forked` in place, `moved`, `reset`, or `rolled` if the agent had cleared its context. */
+  /**
+   * What was undone: `edited`, `forked` in place, `moved`, `reset`, or `rolled` if the agent had cleared its context.
+   * Absent if the conversation had left the session because the agent did not open it.
+   */
   undone?: LineageReason;
 }
 

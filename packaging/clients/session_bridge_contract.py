@@ -1807,7 +1807,7 @@ class UndoAnswer(_UndoAnswer, total=False):
     moved: MovedFolder
 
     # What was undone: `edited`, `forked` in place, `moved`, `reset`, or `rolled` if the agent had cleared its
-    # context.
+    # context. Absent if the conversation had left the session because the agent did not open it.
     undone: LineageReason
 
 

@@ -271,23 +271,31 @@ pub(super) fn question_of(params: &str) -> String {
     text_of(params, "message").or_else(title).unwrap_or_default()
 }
 
-/// A message about what was lost when the session was reopened. `None` if nothing was lost.
-pub(super) fn loss_message(resumed: &Resumed) -> Option<String> {
+/// A message about what was lost when the session was reopened. `None` if nothing was lost. `undo`: the command that goes back
+/// to the former session, if there is one.
+pub(super) fn loss_message(resumed: &Resumed, undo: Option<&str>) -> Option<String> {
     let turns = match resumed.missing_turns {
         0 => "some of the earlier turns".to_owned(),
         1 => "1 earlier turn".to_owned(),
         turns => format!("{turns} earlier turns"),
     };
-    match resumed.fidelity {
-        Fidelity::Partial => Some(format!("The agent's session was reopened without {turns}.\n\n")),
-        Fidelity::Text => Some(
-            "The agent's session could not be reopened; the agent received the history of this conversation as text.\n\n"
-                .to_owned(),
-        ),
+    let lost = match resumed.fidelity {
+        Fidelity::Partial => format!("The agent's session was reopened without {turns}."),
+        Fidelity::Text => {
+            "The agent's session could not be reopened; the agent received the history of this conversation as text."
+                .to_owned()
+        }
         // A conversation without turns has lost nothing.
-        Fidelity::None if resumed.missing_turns > 0 => Some(format!(
-            "The agent's session could not be reopened; the agent began a new one without {turns}.\n\n"
-        )),
-        _ => None,
-    }
+        Fidelity::None if resumed.missing_turns > 0 => format!(
+            "The agent's session could not be reopened; the agent began a new one without {turns}."
+        ),
+        _ => return None,
+    };
+    let kept = match undo.filter(|_| resumed.refused_head().is_some()) {
+        Some(undo) => format!(
+            " Its whole transcript is kept: once the agent opens it again, go back to it with {undo}."
+        ),
+        None => String::new(),
+    };
+    Some(format!("{lost}{kept}\n\n"))
 }

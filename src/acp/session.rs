@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
+use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use indexmap::IndexSet;
@@ -362,9 +363,23 @@ impl Session {
 
     /// The name under which a sessiond command was announced to the editor. `None` if no commands are announced.
     pub(super) fn announced_command_name(&self, name: &str) -> Option<String> {
+        self.command_name_in(&self.lock(), name)
+    }
+
+    fn command_name_in(&self, state: &State, name: &str) -> Option<String> {
         let wanted = self.peer.wants_commands();
-        let state = self.lock();
         wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
+    }
+
+    /// A message about what was lost when the session was reopened. `None` if nothing was lost.
+    pub(super) fn loss_message(&self, resumed: &Resumed) -> Option<String> {
+        self.loss_message_in(&self.lock(), resumed)
+    }
+
+    fn loss_message_in(&self, state: &State, resumed: &Resumed) -> Option<String> {
+        let in_editor = self.command_name_in(state, "undo").map(|name| format!("/{name}"));
+        let in_shell = || state.conversation.map(|id| format!("sessionctl undo {id}"));
+        message::loss_message(resumed, in_editor.or_else(in_shell).as_deref())
     }
 
     /// Marks the history as being changed by a command of the editor, until the guard is dropped.

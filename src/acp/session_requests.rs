@@ -423,7 +423,7 @@ impl Connection {
         };
         match reopened.await.map_err(Failure::from) {
             Ok((resumed, is_deferred)) => {
-                let lost = message::loss_message(&resumed);
+                let lost = session.loss_message(&resumed);
                 Ok(lost
                     .into_iter()
                     .chain(is_deferred.then(|| SETTINGS_DEFERRED_TEXT.to_owned()))

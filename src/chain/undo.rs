@@ -1,5 +1,5 @@
 //! Finds the change that an undo reverts: the last edit, fork in place, move, reset or clear in a lineage that was not yet
-//! undone.
+//! undone, or the last roll that left a whole session for less.
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
@@ -23,7 +23,8 @@ pub enum UndoEffect {
 pub struct EarlierHead {
     /// Its link.
     pub link: NewLink,
-    /// The reason of the change that left it.
+    /// The reason of the change that left it. `None` if the conversation left it automatically, because its agent did not open
+    /// it.
     pub left_by: Option<LineageReason>,
     /// How many turns were acknowledged in the abandoned branch.
     pub dropped_turns: u64,
@@ -36,7 +37,7 @@ pub struct EarlierHead {
 #[derive(Default)]
 struct Branch {
     sessions: Vec<UpstreamId>,
-    /// As in [`EarlierHead`]; `None` for the current branch.
+    /// As in [`EarlierHead`]; also `None` for the current branch.
     left_by: Option<LineageReason>,
     /// As in [`EarlierHead`].
     keeps_folder: bool,
@@ -44,9 +45,9 @@ struct Branch {
 
 impl Branch {
     /// Begins another branch, and returns this one.
-    fn abandon(&mut self, left_by: LineageReason, keeps_folder: bool) -> Self {
+    fn abandon(&mut self, left_by: Option<LineageReason>, keeps_folder: bool) -> Self {
         Self {
-            left_by: Some(left_by),
+            left_by,
             keeps_folder,
             ..std::mem::take(self)
         }
@@ -65,32 +66,36 @@ struct UndoStack {
     current: Branch,
 }
 
-/// Returns the effect of the next undo. `None` if there is nothing to undo. The lineage is ordered oldest first.
+/// Returns the effect of the next undo. `None` if there is nothing to undo. The lineage is ordered oldest first. `is_lost`:
+/// whether a session can no longer be brought back.
 ///
 /// An undo never reverts another undo. After two edits, the first undo returns to the head before the second edit, and
-/// the next undo to the head before the first edit. Automatic changes since then (a roll, a repair) belong to the
-/// abandoned branch.
+/// the next undo to the head before the first edit. Automatic changes since then (a repair, or a roll that lost nothing which
+/// is still there) belong to the abandoned branch.
 #[must_use]
-pub fn next_undo(lineage: &[LineageEntry], links: &[Link]) -> Option<UndoEffect> {
+pub fn next_undo(
+    lineage: &[LineageEntry],
+    links: &[Link],
+    is_lost: impl Fn(&EarlierHead) -> bool,
+) -> Option<UndoEffect> {
     let UndoStack {
         changes: mut done,
-        current,
+        mut current,
     } = read_undo_stack(lineage);
     let cwd = links.last().map(|head| &head.cwd);
-    // Skip moves from the current folder: the folder was moved back while the chain was empty, so no entry records
-    // that.
-    while matches!(done.last(), Some(UndoableChange::Moved { from }) if Some(from) == cwd) {
-        done.pop();
-    }
-    match done.pop()? {
-        UndoableChange::Moved { from } => Some(UndoEffect::Move { cwd: from }),
-        UndoableChange::Branched(earlier) => {
-            let keeps_folder = earlier.keeps_folder;
-            let earlier = earlier_head(earlier, &current, lineage, links)?;
-            Some(UndoEffect::Branch(Box::new(EarlierHead {
-                keeps_folder,
-                ..earlier
-            })))
+    loop {
+        match done.pop()? {
+            // The folder was moved back while the chain was empty, so no entry records that.
+            UndoableChange::Moved { from } if Some(&from) == cwd => {}
+            UndoableChange::Moved { from } => return Some(UndoEffect::Move { cwd: from }),
+            UndoableChange::Branched(mut branch) => {
+                let earlier = earlier_head(&branch, &current, lineage, links)?;
+                if earlier.left_by.is_some() || !is_lost(&earlier) {
+                    return Some(UndoEffect::Branch(Box::new(earlier)));
+                }
+                branch.sessions.append(&mut current.sessions);
+                current = branch;
+            }
         }
     }
 }
@@ -115,15 +120,21 @@ pub fn undo_to(session: &UpstreamId, lineage: &[LineageEntry], links: &[Link]) -
         changes: done,
         current,
     } = read_undo_stack(lineage);
-    let branches = done.into_iter().rev().filter_map(|done| match done {
+    let branches = done.iter().filter_map(|done| match done {
         UndoableChange::Branched(branch) => Some(branch),
         UndoableChange::Moved { .. } => None,
     });
-    let earlier = branches
-        .into_iter()
-        .find(|branch| branch.sessions.contains(session))?;
+    let branches: Vec<&Branch> = branches.collect();
+    let found = branches
+        .iter()
+        .rposition(|branch| branch.sessions.contains(session))?;
+    // What the conversation left automatically is part of the branch that the user left.
+    let earlier = branches[found..].iter().find(|branch| branch.left_by.is_some())?;
     let earlier = earlier_head(earlier, &current, lineage, links)?;
-    Some(UndoEffect::Branch(Box::new(earlier)))
+    Some(UndoEffect::Branch(Box::new(EarlierHead {
+        keeps_folder: false,
+        ..earlier
+    })))
 }
 
 /// Whether a session ever had content, as far as the lineage shows. Unacknowledged turns count too, because the
@@ -145,7 +156,7 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
     for entry in lineage {
         match entry.reason {
             LineageReason::Reset => {
-                let cleared = current.abandon(entry.reason, false);
+                let cleared = current.abandon(Some(entry.reason), false);
                 // A reset of sessions without content removed nothing, so it cannot be undone.
                 if cleared.sessions.iter().any(|id| had_history(lineage, id)) {
                     done.push(UndoableChange::Branched(cleared));
@@ -170,12 +181,14 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
             LineageReason::Rolled
                 if entry.cause == Some(RollCause::Cleared) && !current.sessions.is_empty() =>
             {
-                done.push(UndoableChange::Branched(current.abandon(entry.reason, true)));
+                done.push(UndoableChange::Branched(
+                    current.abandon(Some(entry.reason), true),
+                ));
             }
             // If there is no session before it, the conversation was forked from another one.
             LineageReason::Forked | LineageReason::Edited if !current.sessions.is_empty() => {
                 done.push(UndoableChange::Branched(
-                    current.abandon(entry.reason, entry.cwd == cwd),
+                    current.abandon(Some(entry.reason), entry.cwd == cwd),
                 ));
             }
             LineageReason::Undone => match move_from(&entry.cwd, &done) {
@@ -194,6 +207,14 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
                     }
                 }
             },
+            // The agent may open the session again later.
+            LineageReason::Rolled
+                if entry
+                    .refused_head()
+                    .is_some_and(|head| current.sessions.last() == Some(head)) =>
+            {
+                done.push(UndoableChange::Branched(current.abandon(None, true)));
+            }
             // The conversation returned automatically to the source of its branch, because the branch was lost.
             _ if matches!(done.last(), Some(UndoableChange::Branched(earlier)) if earlier.sessions.last() == Some(&entry.upstream_id)) => {
                 if let Some(UndoableChange::Branched(earlier)) = done.pop() {
@@ -214,12 +235,12 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
 
 /// Returns the head of an abandoned branch, as a link.
 fn earlier_head(
-    mut earlier: Branch,
+    earlier: &Branch,
     current: &Branch,
     lineage: &[LineageEntry],
     links: &[Link],
 ) -> Option<EarlierHead> {
-    let (target, left_by) = (earlier.sessions.pop()?, earlier.left_by);
+    let target = earlier.sessions.last()?.clone();
     let turns_of = |id: &UpstreamId| {
         let of_chain = links.iter().filter(|link| link.upstream_id == *id);
         let of_lineage = lineage.iter().filter(|entry| entry.upstream_id == *id);
@@ -258,15 +279,15 @@ fn earlier_head(
             },
             upstream_id: target,
         },
-        left_by,
+        left_by: earlier.left_by,
         dropped_turns: dropped,
-        keeps_folder: false,
+        keeps_folder: earlier.keeps_folder,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use bridge_protocol::link::Fidelity;
+    use bridge_protocol::link::{Attempt, Fidelity, Via};
     use jiff::Timestamp;
 
     use super::*;
@@ -292,6 +313,8 @@ mod tests {
     struct Past {
         chain: Chain,
         lineage: Vec<LineageEntry>,
+        /// Whether the sessions that their agent did not open cannot be brought back any more.
+        is_lost: bool,
     }
 
     impl Past {
@@ -299,7 +322,24 @@ mod tests {
             Self {
                 chain: Chain::default(),
                 lineage: Vec::new(),
+                is_lost: false,
             }
+        }
+
+        /// The agent opens neither the head nor a copy of it.
+        fn refused(mut self, id: &str, fidelity: Fidelity) -> Self {
+            let head = self.chain.head().unwrap().upstream_id.clone();
+            let link = link(id, LinkReason::Rolled, Some(head.as_str()), 0);
+            let appended = self.chain.append(link, fidelity, Timestamp::UNIX_EPOCH);
+            self.lineage.extend(appended.entries);
+            self.lineage.last_mut().unwrap().attempts = [Via::Resume, Via::Copied]
+                .map(|via| Attempt {
+                    upstream_id: Some(head.clone()),
+                    via,
+                    error: Some("internal error".to_owned()),
+                })
+                .to_vec();
+            self
         }
 
         fn then(mut self, id: &str, reason: LinkReason, from: Option<&str>) -> Self {
@@ -333,7 +373,7 @@ mod tests {
         }
 
         fn next(&self) -> Option<(String, u64)> {
-            match next_undo(&self.lineage, self.chain.links())? {
+            match next_undo(&self.lineage, self.chain.links(), |_| self.is_lost)? {
                 UndoEffect::Branch(earlier) => Some((
                     earlier.link.upstream_id.as_str().to_owned(),
                     earlier.dropped_turns,
@@ -357,7 +397,7 @@ mod tests {
         }
 
         fn undone(mut self) -> Self {
-            let undoing = match next_undo(&self.lineage, self.chain.links()).unwrap() {
+            let undoing = match next_undo(&self.lineage, self.chain.links(), |_| self.is_lost).unwrap() {
                 UndoEffect::Branch(earlier) => *earlier,
                 UndoEffect::Move { cwd } => return self.moved(&cwd, LinkReason::Undone),
             };
@@ -423,6 +463,36 @@ mod tests {
         assert_eq!(past.next(), to("a", 3));
         let past = past.undone();
         assert_eq!(past.next(), None);
+    }
+
+    #[test]
+    fn a_roll_that_left_a_whole_session_for_less_can_be_undone() {
+        let edited = || {
+            let past = Past::new().then("a", LinkReason::Created, None).turns(1);
+            past.then("b", LinkReason::Edited, Some("a")).turns(2)
+        };
+        let past = edited().refused("c", Fidelity::Text).turns(3);
+        assert_eq!(past.next(), to("b", 3));
+        let past = past.undone();
+        assert_eq!(past.chain.head().unwrap().turns, 2);
+        assert_eq!(past.next(), to("a", 2));
+        // The agent refuses it again.
+        let past = past.refused("d", Fidelity::Partial).turns(1);
+        assert_eq!(past.next(), to("b", 1));
+        // With a reset, the roll is part of what the reset left.
+        let past = past.reset();
+        assert_eq!(past.next(), to("d", 0));
+        let found = undo_to(&"b".into(), &past.lineage, past.chain.links());
+        assert!(
+            matches!(found, Some(UndoEffect::Branch(earlier)) if earlier.link.upstream_id.as_str() == "d")
+        );
+        assert_eq!(past.undone().next(), to("b", 1));
+        // A session that cannot be brought back any more is no target, but its turns are dropped too.
+        let mut past = edited().refused("c", Fidelity::Text).turns(3);
+        past.is_lost = true;
+        assert_eq!(past.next(), to("a", 5));
+        let past = edited().refused("c", Fidelity::Full).turns(3);
+        assert_eq!(past.next(), to("a", 5), "nothing was lost");
     }
 
     #[test]

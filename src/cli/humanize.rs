@@ -16,6 +16,7 @@ use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::advice::Advice;
 use super::output::{Look, one_line};
 
 #[cfg(test)]
@@ -394,18 +395,26 @@ pub(super) fn branch_session(upstream_id: &UpstreamId, via: Option<BranchedVia>)
     format!("session {}{how}", short(upstream_id.as_str()))
 }
 
-/// How a session was reopened, and which history is missing.
-pub(super) fn resume_result(resumed: &Resumed) -> String {
+/// How a session was reopened, which history is missing, and how to go back to it.
+pub(super) fn resume_result(resumed: &Resumed, advice: &Advice) -> String {
     let (_, how) = reopen_method(resumed.via);
     let id = short(resumed.upstream_id.as_str());
     let missing = count(resumed.missing_turns, "turn", "turns");
     let back = format!("reopened session {id} ({how})");
-    match (resumed.fidelity, resumed.missing_turns) {
+    let result = match (resumed.fidelity, resumed.missing_turns) {
         (Fidelity::Full, _) => format!("{back}; nothing is missing"),
         (Fidelity::Partial, 0) => format!("{back}; damaged, see: sessionctl check {id}"),
         (Fidelity::Text, 0) => format!("{back}; text only, without tool calls"),
         (Fidelity::Text, _) => format!("{back}; text only, without tool calls; {missing} missing"),
         (Fidelity::None, _) => format!("started session {id} without the history ({missing} missing)"),
         _ => format!("{back}; {missing} missing"),
+    };
+    match resumed.refused_head() {
+        Some(refused) => format!(
+            "{result}; the whole transcript of session {} is kept: once the agent opens it again, go back with: {}",
+            short(refused.as_str()),
+            advice.undo()
+        ),
+        None => result,
     }
 }

@@ -1,11 +1,12 @@
 //! Whether a prompt reached its agent. It did if the transcript contains it after the position where the transcript
-//! ended before the prompt was sent. Blocks.
+//! ended before the prompt was sent. If the transcript is missing, its backup counts, since a resume restores that. Blocks.
 
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{AgentName, UpstreamId};
 
 use super::effect::PromptArrival;
 use super::services::{Services, SessionRef, chain_text};
+use super::transcript_facts::AgentTranscripts;
 use crate::store::{Anchor, ConversationRecord, CutShortPrompt};
 use crate::transcript::TranscriptError;
 use crate::transcript::message::{ContentPart, Speaker, TranscriptMessageKind};
@@ -13,7 +14,7 @@ use crate::transcript::open_transcript::BoxedTranscript;
 
 /// Returns where the transcript of a session ends now; `None` if it cannot be read.
 pub(super) fn transcript_end(services: &Services, session: &SessionRef) -> Option<Anchor> {
-    match open_transcript(services, session)? {
+    match open_transcript(services.transcripts(&session.agent)?, session) {
         Ok(opened) => {
             let last = opened.messages().checked_sub(1);
             Some(Anchor {
@@ -46,18 +47,27 @@ pub(super) fn find_prompt(
         return PromptArrival::Unknown;
     };
     let session = SessionRef::in_conversation(record, id);
-    let mut opened = match open_transcript(services, &session) {
-        Some(Ok(opened)) => opened,
-        Some(Err(error)) if error.is_absence() && anchor.record_uuid.is_none() => {
+    let Some(transcripts) = services.transcripts(&session.agent) else {
+        return PromptArrival::Unknown;
+    };
+    let Ok(backup) = transcripts.unpack_backup_of_missing(id) else {
+        return PromptArrival::Unknown;
+    };
+    let restored = backup.as_ref().map(|backup| transcripts.in_folder(backup.root()));
+    let mut opened = match open_transcript(restored.unwrap_or(transcripts), &session) {
+        Ok(opened) => opened,
+        Err(error) if error.is_absence() && anchor.record_uuid.is_none() => {
             return PromptArrival::Absent;
         }
         // The transcript existed and is now missing or unreadable, so its content is unknown.
-        Some(Err(_)) | None => return PromptArrival::Unknown,
+        Err(_) => return PromptArrival::Unknown,
     };
     let start = match &anchor.record_uuid {
         None => 0,
         Some(uuid) => match opened.find(anchor.owner.as_ref().unwrap_or(id).as_str(), uuid) {
             Some(message) => message + 1,
+            // The backup is older than the anchor.
+            None if backup.is_some() => return PromptArrival::Absent,
             None => return PromptArrival::Unknown,
         },
     };
@@ -155,14 +165,13 @@ fn is_answered(services: &Services, agent: &AgentName, opened: &mut BoxedTranscr
         })
 }
 
-/// Opens the transcript of a session; `None` if this version cannot read the agent's transcripts.
+/// Opens the transcript of a session.
 fn open_transcript(
-    services: &Services,
+    transcripts: AgentTranscripts<'_>,
     session: &SessionRef,
-) -> Option<Result<BoxedTranscript, TranscriptError>> {
-    let transcripts = services.transcripts(&session.agent)?;
+) -> Result<BoxedTranscript, TranscriptError> {
     let session = transcripts.session(&session.cwd, &session.upstream_id);
-    Some(transcripts.dialect.open(session, None))
+    transcripts.dialect.open(session, None)
 }
 
 #[cfg(test)]

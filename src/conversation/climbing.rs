@@ -576,7 +576,7 @@ impl Climber {
                 if let Err(outcome) = prepared {
                     return outcome;
                 }
-                let opening = self.reopening(climb, upstream_id.clone());
+                let opening = Self::reopening(climb, *via, upstream_id.clone());
                 let link =
                     (*via == Via::OlderLink).then(|| self.link_to_older(climb, upstream_id, upstream_id));
                 self.open(process, &opening, link, None).await
@@ -617,11 +617,10 @@ impl Climber {
         Ok(acquired)
     }
 
-    fn reopening(&self, climb: &Climb, id: UpstreamId) -> OpenMode {
-        if climb.goal().can_resume {
-            OpenMode::Resume(id)
-        } else {
-            OpenMode::Load(id)
+    fn reopening(climb: &Climb, via: Via, id: UpstreamId) -> OpenMode {
+        match climb.loads(via) {
+            true => OpenMode::Load(id),
+            false => OpenMode::Resume(id),
         }
     }
 

@@ -2,8 +2,8 @@
 //! come in as facts, and steps go out as values.
 //!
 //! A [`Climb`] holds only the goal and the steps tried so far; the next step follows from these two. First the head is
-//! opened. If that fails, it is opened once more in a new process, unless the agent does not know the id. If the agent does
-//! not open it, the disk is inspected, and the steps follow in the order of what they keep:
+//! resumed. If that fails, it is resumed once more in a new process, and then loaded, unless the agent does not know the id.
+//! If the agent does not open it, the disk is inspected, and the steps follow in the order of what they keep:
 //!
 //! 1. the head's transcript is moved back to where the agent looks, or restored from our backup;
 //! 2. the head's whole transcript is copied;
@@ -96,6 +96,15 @@ impl Climb {
                 .opening_step(head)
                 .unwrap_or_else(|| self.step_after_opening(head)),
         }
+    }
+
+    /// Whether a step opens its session with `session/load`: the agent cannot resume, or resumes have failed in two processes.
+    #[must_use]
+    pub fn loads(&self, via: Via) -> bool {
+        let is_load = |via| via == Via::Load;
+        !self.goal.can_resume
+            || is_load(via)
+            || self.tried_steps.iter().any(|tried| is_load(tried.step.via()))
     }
 
     /// Whether a step needs a new process.
@@ -237,27 +246,24 @@ impl Climb {
         (is_below && times == 1).then_some(step)
     }
 
-    /// The first two steps: opening the head as it is, in the process at hand and in a new one.
+    /// The first steps: opening the head as it is, in the process at hand, in a new one, and with the agent's other method.
     fn opening_step(&self, head: &Link) -> Option<Step> {
         if self.is_head_refused(head) || !self.can_reopen() {
             return None;
         }
-        let via = match self.tried_steps.as_slice() {
-            [] if self.goal.can_resume => Via::Resume,
-            [] => Via::Load,
-            // The id itself is refused: a new process would refuse it too.
-            [
-                TriedStep {
-                    result: StepResult::Failed(StepFailure::SessionUnknown(_)),
-                    ..
-                },
-            ] => return None,
-            [
-                TriedStep {
-                    result: StepResult::Failed(_),
-                    ..
-                },
-            ] => Via::FreshProcess,
+        // If the id itself is refused, a new process or the other method would be refused too.
+        let is_passed = |tried: &TriedStep| match &tried.result {
+            StepResult::Failed(failure) => !matches!(failure, StepFailure::SessionUnknown(_)),
+            _ => false,
+        };
+        if !self.tried_steps.iter().all(is_passed) {
+            return None;
+        }
+        let via = match self.tried_steps.len() {
+            0 if self.goal.can_resume => Via::Resume,
+            0 => Via::Load,
+            1 => Via::FreshProcess,
+            2 if self.goal.can_resume && self.goal.can_load => Via::Load,
             _ => return None,
         };
         Some(Step::open(head, via))

@@ -116,7 +116,9 @@ fn find_undo_target(
     let lineage = services.store.lineage_all(record.id)?;
     let links = record.chain.links();
     let mut effect = match session {
-        None => next_undo(&lineage, links),
+        None => next_undo(&lineage, links, |earlier| {
+            check_session_exists(services, earlier).is_err()
+        }),
         // The chain is no longer empty: another client has restored a history, or started one.
         Some(_) if !links.is_empty() => None,
         Some(session) => undo_to(session, &lineage, links),

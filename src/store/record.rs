@@ -187,7 +187,7 @@ pub struct PendingTurn {
     /// Whether this is a scheduled continuation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub continues: bool,
-    /// Whether the agent showed that it has the prompt. Recorded for agents without a readable transcript.
+    /// Whether the agent showed that it has the prompt. Synced at once if the transcript cannot show it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub taken: bool,
     /// The request that started the turn, if the caller gave an id.
@@ -258,6 +258,9 @@ pub struct CutShortPrompt {
     /// Whether a question of the agent was open when the turn was cut short. Refusing that question ends the turn too.
     #[serde(default, skip_serializing_if = "is_false")]
     pub asks: bool,
+    /// Whether the agent showed that it has the prompt. Its transcript may lack the prompt nevertheless.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub taken: bool,
     /// Whether the transcript has the prompt, if that was checked before a later prompt was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived: Option<bool>,
@@ -539,7 +542,7 @@ impl CutShortPrompt {
     /// Whether the agent is known to have the prompt.
     #[must_use]
     pub fn has_arrived(&self) -> bool {
-        self.tool_started || self.arrived == Some(true)
+        self.tool_started || self.arrived.unwrap_or(self.taken)
     }
 
     /// The conversation has left the session that has the turn: no other one has its prompt.
@@ -547,6 +550,7 @@ impl CutShortPrompt {
         self.upstream_id = None;
         self.anchor = None;
         self.tool_started = false;
+        self.taken = false;
         self.arrived = Some(false);
         self.counted = false;
     }
@@ -570,7 +574,8 @@ impl From<&PendingTurn> for CutShortPrompt {
             anchor: turn.anchor.clone(),
             tool_started: turn.phase >= TurnPhase::ToolStarted,
             asks: false,
-            arrived: turn.taken.then_some(true),
+            taken: turn.taken,
+            arrived: None,
             counted: false,
             open_request: None,
             min_fidelity: turn.min_fidelity,

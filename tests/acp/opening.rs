@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use super::editor::{Answered, Editor, eventually, run, show};
 use super::recorder::Recorder;
+#[cfg(target_os = "linux")]
+use crate::daemon::refused_sessions::{OPENS_NOTHING, change_requests, configure};
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
@@ -388,6 +390,32 @@ fn a_load_of_an_open_session_says_once_what_was_lost() {
     let told = editor.received[before..].iter();
     let told = told.filter(|line| line.contains("was reopened without 1 earlier turn"));
     assert_eq!(told.count(), 1, "{:#?}", editor.received);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_whole_session_that_is_left_for_text_is_gone_back_to_with_a_command() {
+    let home = Home::new();
+    configure(home.path(), "");
+    let daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.prompt(&session, "one").result();
+    daemon.kill();
+    change_requests(home.path(), OPENS_NOTHING);
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let said = editor.prompt(&session, "two").said();
+    assert!(said.contains("go back to it with /undo"), "{said}");
+    daemon.kill();
+    change_requests(home.path(), "");
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    editor.prompt(&session, "/undo").result();
+    let recalled = editor.prompt(&session, "[[recall]]").said();
+    assert!(
+        recalled.contains("echo: one") && !recalled.contains("two"),
+        "{recalled}"
+    );
 }
 
 #[test]

@@ -51,6 +51,8 @@ mod printed;
 mod progress;
 #[cfg(target_os = "linux")]
 mod questions;
+#[cfg(target_os = "linux")]
+mod refused;
 mod reset_and_rm;
 #[cfg(target_os = "linux")]
 mod screens;

@@ -13,8 +13,9 @@ use bridge_protocol::turn::TurnResult;
 use serde_json::{Value, json};
 
 use super::edits::places;
-use crate::continuing::{go_on, prompts};
-use crate::home::{Daemon, Home};
+use crate::continuing::{GO_ON, go_on, prompts};
+use crate::home::{Daemon, Home, kill_now};
+use crate::keeping::{keep, lose};
 use crate::support::{App, Events};
 
 /// What is left on disk of the last turn of a transcript.
@@ -219,4 +220,115 @@ async fn what_was_cut_short_and_lost_is_continued_with_its_prompt() {
         let kept = &before[..edit.unwrap_or(0)];
         assert_eq!(prompts(&app, &home, id).await, [kept, &[CUT_SHORT]].concat());
     }
+}
+
+/// A prompt whose turn has said some words when its agent dies.
+const SAID: &str = "[[say half]][[hang]] describe it";
+
+/// Sends `SAID`, and kills the agent after its words.
+async fn dies_after_words(home: &Home, daemon: &Daemon<'_>, app: &App, id: ConversationId) {
+    let mut events = app.events(id).await;
+    let mut raw = daemon.raw().await;
+    let params = json!({"conversationId": id, "prompt": SAID});
+    let running = raw.send("conversation/prompt", params).await;
+    let has_said = |event: &Event| match event {
+        Event::Update { update, .. } => update.get().contains("half").then_some(()),
+        _ => None,
+    };
+    events.find(has_said).await;
+    kill_now(home.only_agent());
+    let answer = raw.answer(running).await;
+    assert_eq!(answer["result"]["failure"]["kind"], "agentDied", "{answer}");
+}
+
+/// The same while the daemon lived, of a turn that has started no tool.
+#[tokio::test]
+async fn a_turn_of_words_whose_agent_died_and_that_was_lost_is_missed() {
+    for before in [&[][..], &["one"]] {
+        let home = Home::keeping_nothing();
+        let (daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), before).await;
+        dies_after_words(&home, &daemon, &app, id).await;
+        fs::remove_file(home.transcript_of(&app, id).await).unwrap();
+        let told = prompt(&app, id, "text").await;
+        assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable, "{before:?}");
+        let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
+        let missing = before.len() as u64 + 1;
+        assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, missing));
+    }
+}
+
+/// A prompt that waits for its limit stays the interrupted one when the stop of the daemon ends a later turn.
+#[tokio::test]
+async fn a_prompt_that_waits_is_missed_like_the_later_turn_that_a_stop_ended() {
+    let home = Home::keeping_nothing();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let waits = json!({"conversationId": id, "prompt": "[[limit 3600]]", "onLimit": "wait"});
+    app.call("conversation/prompt", waits).await.unwrap();
+    let mut raw = daemon.raw().await;
+    let (running, _) = raw.run(id, SAID).await;
+    raw.event("update").await;
+    app.call("daemon/shutdown", json!({})).await.unwrap();
+    assert_eq!(raw.answer(running).await["result"]["stopReason"], "cancelled");
+    assert!(daemon.ended().await.success());
+
+    let (_daemon, app) = home.opened().await;
+    assert!(app.get(id).await.continuation.is_some());
+    fs::remove_file(home.transcript_of(&app, id).await).unwrap();
+    let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
+    assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, 2));
+}
+
+/// The transcript of an interrupted turn was deleted. What is sent depends on what the backup contains that is restored.
+#[tokio::test]
+async fn the_prompt_of_an_interrupted_turn_is_looked_for_in_the_restored_backup() {
+    for (before, is_kept) in [(&[][..], true), (&["one"], true), (&["one"], false)] {
+        let home = Home::keeping_nothing();
+        let (daemon, app) = home.opened().await;
+        let id = app.begun(&home.project(), before).await;
+        let backup = json!({"conversationId": id});
+        if !is_kept {
+            keep(&app, backup.clone()).await.unwrap();
+        }
+        dies_after_words(&home, &daemon, &app, id).await;
+        if is_kept {
+            keep(&app, backup).await.unwrap();
+        }
+        lose(&home);
+        let mut events = app.events(id).await;
+        go_on(&app, id, json!({"at": "now"})).await;
+        let resumed = events
+            .find(|event| match event {
+                Event::Resumed { resumed } => Some(resumed.clone()),
+                _ => None,
+            })
+            .await;
+        let (fidelity, missing) = match is_kept {
+            true => (Fidelity::Full, 0),
+            false => (Fidelity::Partial, 1),
+        };
+        assert_eq!(how(&resumed), (Via::Archive, fidelity, missing), "{before:?}");
+        let Event::PromptAccepted { prompt, .. } = events.until("promptAccepted").await else {
+            unreachable!()
+        };
+        let sent = prompt.to_text();
+        let is_prompt = sent == SAID;
+        assert!(
+            is_prompt != is_kept && (is_prompt || sent.starts_with(GO_ON)),
+            "{sent}"
+        );
+    }
+}
+
+/// A prompt that hit a limit is in the history, and so in its backup.
+#[tokio::test]
+async fn a_restored_backup_with_a_limited_prompt_lacks_nothing() {
+    let home = Home::keeping_nothing();
+    let (_daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one", "[[limit 3600]]"]).await;
+    keep(&app, json!({"conversationId": id})).await.unwrap();
+    app.close(id).await;
+    lose(&home);
+    assert_eq!(how(&app.resumed(id).await), (Via::Archive, Fidelity::Full, 0));
 }

@@ -119,6 +119,8 @@ mod portable;
 mod prompts;
 mod queued_prompts;
 mod qwen;
+#[cfg(target_os = "linux")]
+pub(crate) mod refused_sessions;
 mod removed_folders;
 mod repairing;
 mod repeats;

@@ -5,11 +5,14 @@ use std::process::{Command, Stdio};
 
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
+use bridge_protocol::turn::StopReason;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::continuing::{GO_ON, continued, go_on};
 use crate::gate::Gate;
 use crate::home::{Home, kill_now};
+use crate::scripted;
 use crate::support::refused;
 
 #[tokio::test]
@@ -43,6 +46,43 @@ async fn a_shutdown_cancels_what_runs_and_answers_it() {
         "the stop cancelled the turn, and no client did"
     );
     assert_eq!(app.remembered(id).await.len(), 1);
+}
+
+/// An agent that answers the cancel of a stop with an error has not ended the turn: it can be continued.
+#[tokio::test]
+async fn a_turn_that_ends_with_an_error_because_of_a_stop_is_interrupted() {
+    let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#;
+    let home = Home::with_config(&scripted::configured("scripted", Some(capabilities)));
+    let (daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "scripted").await;
+    let mut raw = daemon.raw().await;
+    let error = r#"{"jsonrpc":"2.0","id":$P,"error":{"code":-32603,"message":"the stream was closed"}}"#;
+    let script = format!("{}\nhold\ninstead {error}", scripted::chunk("half"));
+    let (running, _) = raw.run(id, &script).await;
+    app.call("daemon/shutdown", json!({})).await.unwrap();
+    let answer = raw.answer(running).await;
+    assert_eq!(
+        (&answer["result"]["stopReason"], &answer["result"]["failure"]),
+        (&json!("cancelled"), &json!(null)),
+        "{answer}"
+    );
+    assert!(daemon.ended().await.success());
+
+    let (_daemon, app) = home.opened().await;
+    let shown = app.get(id).await;
+    assert_eq!(
+        (shown.state, shown.cut_short),
+        (ConversationState::Interrupted, true)
+    );
+    let mut events = app.events(id).await;
+    go_on(&app, id, json!({"at": "now"})).await;
+    assert_eq!(continued(&mut events).await.stop_reason, StopReason::EndTurn);
+    let shown = app.get(id).await;
+    assert_eq!((shown.state, shown.cut_short), (ConversationState::Idle, false));
+    let prompts = scripted::heard(&home, "scripted").into_iter();
+    let mut prompts = prompts.filter(|line| line["method"] == "session/prompt");
+    let last = prompts.next_back().unwrap()["params"]["prompt"][0]["text"].clone();
+    assert!(last.as_str().unwrap().starts_with(GO_ON), "{last}");
 }
 
 #[tokio::test]

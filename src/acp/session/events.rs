@@ -158,7 +158,7 @@ impl Session {
                 self.checkpoint_saved.notify_waiters();
                 Delivery::Delivered
             }
-            Event::Resumed { resumed } => match message::loss_message(&resumed) {
+            Event::Resumed { resumed } => match self.loss_message_in(state, &resumed) {
                 Some(words) => self.send_update(state, &self.note(&words)),
                 None => Delivery::Delivered,
             },

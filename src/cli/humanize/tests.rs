@@ -1,12 +1,13 @@
 //! Words for times and for what was lost.
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::link::{Fidelity, LineageEntry, LineageReason, Resumed, Via};
+use bridge_protocol::link::{Attempt, Fidelity, LineageEntry, LineageReason, Resumed, Via};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 use serde_json::json;
 
 use super::{Clock, distinct_short_ids, fork_title, path, resume_result, sessions_left_by_undo, short};
+use crate::cli::advice::Advice;
 use crate::cli::output::Look;
 
 fn time(text: &str) -> Timestamp {
@@ -85,14 +86,28 @@ fn what_is_missing_is_printed() {
         ),
     ];
     for (via, fidelity, missing_turns, expected) in table {
-        let printed = resume_result(&Resumed {
+        let mut resumed = Resumed {
             upstream_id: "0123abcd-and-more".into(),
             via,
             fidelity,
             missing_turns,
             attempts: Vec::new(),
+        };
+        let advice = Advice::new("5d0c2a4e", false);
+        assert_eq!(resume_result(&resumed, &advice), expected);
+        resumed.attempts.push(Attempt {
+            upstream_id: Some("fedc9876-and-more".into()),
+            via: Via::Copied,
+            error: Some("internal error".to_owned()),
         });
-        assert_eq!(printed, expected);
+        let kept = match fidelity {
+            Fidelity::Full => "",
+            _ => {
+                "; the whole transcript of session fedc9876 is kept: once the agent opens it again, go back with: \
+                  sessionctl undo 5d0c2a4e"
+            }
+        };
+        assert_eq!(resume_result(&resumed, &advice), format!("{expected}{kept}"));
     }
 }
 

@@ -262,9 +262,10 @@ pub(in crate::cli) async fn resume(context: &mut Context<'_>, target: Conversati
         let next = format!("send the first prompt: sessionctl send {id} 'Hello'");
         return context.output.note(&next);
     }
+    let advice = context.output.advice(conversation.id);
     let line = context
         .output
-        .with_daemon_options(&humanize::resume_result(&answer.resumed));
+        .with_daemon_options(&humanize::resume_result(&answer.resumed, &advice));
     context.output.line(&match answer.resumed.fidelity {
         Fidelity::Full => line,
         _ => look.paint(ATTENTION, &line),

@@ -349,11 +349,11 @@ async fn continue_one(
             Ok((ContinueOutcome::Nothing, None, None))
         }
         Exit::Busy => match daemon.call(method::Resume::of(conversation.id)).await {
-            Ok(answer) => Ok((
-                ContinueOutcome::Opened,
-                None,
-                Some(humanize::resume_result(&answer.resumed)),
-            )),
+            Ok(answer) => {
+                let result = humanize::resume_result(&answer.resumed, &output.advice(conversation.id));
+                let result = output.with_daemon_options(&result);
+                Ok((ContinueOutcome::Opened, None, Some(result)))
+            }
             Err(problem) if problem.exit == Exit::NoDaemon => Err(problem),
             Err(problem) => Ok((ContinueOutcome::Failed, None, problem.message)),
         },

@@ -16,6 +16,56 @@ use super::*;
 use crate::chain::SessionCut;
 use ladder::*;
 
+/// The agent's two methods need not fail for the same reason.
+#[test]
+fn a_head_that_two_processes_do_not_resume_is_loaded_before_the_disk_is_read() {
+    let steps = &["resume h", "freshProcess h", "load h", "inspect", "copied h"];
+    for (fresh, load, taken) in [
+        (
+            unknown(),
+            other(),
+            &["resume h", "freshProcess h", "inspect", "copied h"][..],
+        ),
+        (process(), unknown(), steps),
+        (other(), process(), steps),
+    ] {
+        let failures = [("resume h", other()), ("freshProcess h", fresh), ("load h", load)];
+        let met = facts(disk(on_disk(4), &[], 4), &failures);
+        check(goal(), &met, taken, Some((Via::Copied, Fidelity::Full, 0)));
+    }
+    let met = facts(
+        Inspection::default(),
+        &[("resume h", process()), ("freshProcess h", other())],
+    );
+    check(goal(), &met, &steps[..3], Some((Via::Load, Fidelity::Full, 0)));
+    // There is no other method.
+    for (can_resume, first) in [(true, "resume h"), (false, "load h")] {
+        let goal = Goal {
+            can_resume,
+            can_load: !can_resume,
+            ..goal()
+        };
+        let met = facts(
+            disk(on_disk(4), &[], 4),
+            &[(first, other()), ("freshProcess h", other())],
+        );
+        let steps = [first, "freshProcess h", "inspect", "copied h"];
+        check(goal, &met, &steps, Some((Via::Copied, Fidelity::Full, 0)));
+    }
+}
+
+#[test]
+fn what_follows_a_load_is_loaded_too() {
+    let mut climb = Climb::new(goal());
+    let loads =
+        |climb: &Climb| [Via::Resume, Via::FreshProcess, Via::Load, Via::Copied].map(|via| climb.loads(via));
+    for _ in 0..3 {
+        assert_eq!(loads(&climb), [false, false, true, false]);
+        fails(&mut climb, other());
+    }
+    assert_eq!(loads(&climb), [true; 4]);
+}
+
 /// It may have been ended by what another conversation did in it.
 #[test]
 fn for_a_process_that_ended_under_a_copy_nothing_less_is_taken_before_it_was_tried_in_a_fresh_one() {
@@ -97,7 +147,14 @@ fn the_cause_of_a_roll() {
         (disk(on_disk(4), &[], 4), unknown(), true, RollCause::Limit),
     ];
     for (disk, failure, limited, cause) in cases {
-        let met = facts(disk, &[("resume h", failure), ("freshProcess h", process())]);
+        let met = facts(
+            disk,
+            &[
+                ("resume h", failure),
+                ("freshProcess h", process()),
+                ("load h", process()),
+            ],
+        );
         let climbed = climb(Goal { limited, ..goal() }, &met);
         assert_eq!(climbed.cause, cause, "{climbed:?}");
     }
@@ -107,7 +164,11 @@ fn the_cause_of_a_roll() {
 fn an_agent_that_answers_with_an_error_has_not_died() {
     let met = facts(
         disk(on_disk(4), &[], 4),
-        &[("resume h", other()), ("freshProcess h", other())],
+        &[
+            ("resume h", other()),
+            ("freshProcess h", other()),
+            ("load h", other()),
+        ],
     );
     assert_eq!(climb(goal(), &met).cause, RollCause::Other);
 }

@@ -112,7 +112,7 @@ impl Registry {
     /// Whether an undo of a conversation leads back to this session.
     fn undo_leads_to(&self, holder: &ConversationRecord, id: &UpstreamId) -> Result<bool, ConversationError> {
         let lineage = self.services.store.lineage_all(holder.id)?;
-        let next = next_undo(&lineage, holder.chain.links());
+        let next = next_undo(&lineage, holder.chain.links(), |_| false);
         Ok(matches!(next, Some(UndoEffect::Branch(earlier)) if earlier.link.upstream_id == *id))
     }
 }

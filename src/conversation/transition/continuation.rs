@@ -187,15 +187,17 @@ impl<R> Model<R> {
         }
     }
 
-    /// Combines what was recorded about the interrupted prompt with what its transcript shows now. The record takes precedence,
-    /// unless the transcript shows that the prompt was answered.
+    /// Combines what was recorded about the interrupted prompt with what its transcript shows now. What was recorded of the
+    /// transcript takes precedence, unless the transcript shows that the prompt was answered. What the agent showed decides only
+    /// if the transcript shows nothing.
     fn reconcile_arrival(&self, arrival: PromptArrival) -> PromptArrival {
         let cut = self.record.cut.as_ref();
         match cut {
             _ if arrival == PromptArrival::Answered => arrival,
             // If a tool ran, the agent has the prompt.
-            Some(cut) if cut.has_arrived() => PromptArrival::Present,
+            Some(cut) if cut.tool_started || cut.arrived == Some(true) => PromptArrival::Present,
             Some(cut) if cut.arrived == Some(false) => PromptArrival::Absent,
+            Some(cut) if cut.taken && arrival == PromptArrival::Unknown => PromptArrival::Present,
             _ => arrival,
         }
     }

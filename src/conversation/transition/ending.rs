@@ -153,12 +153,7 @@ impl<R> Model<R> {
         if failure.is_some() {
             self.hold_released_prompts();
         }
-        let continuation = self.settle_interrupted_turn(&stop_reason, failure.as_ref());
-        if self.was_cut_by_stop(&stop_reason)
-            && let (Some(turn), Some(cut)) = (&self.turn, &mut self.record.cut)
-        {
-            cut.counted = answer.is_some() && !turn.was_session_cleared;
-        }
+        let continuation = self.settle_interrupted_turn(&stop_reason, failure.as_ref(), answer.is_some());
         self.end_continuation_of_empty_queue();
         // With a continuation, a retry would send the prompt twice.
         let failure = failure.map(|failure| turn::Failure {

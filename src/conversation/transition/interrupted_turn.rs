@@ -11,21 +11,23 @@ use crate::store::{CutShortPrompt, PendingContinuation};
 
 impl<R> Model<R> {
     /// Settles the interrupted turn, this one or an earlier one, and the scheduled continuation at the end of a turn.
-    /// Returns the continuation to report with the turn's end.
+    /// `is_answered`: whether the agent answered the prompt. Returns the continuation to report with the turn's end.
     pub(super) fn settle_interrupted_turn(
         &mut self,
         stop_reason: &StopReason,
         failure: Option<&turn::Failure>,
+        is_answered: bool,
     ) -> Option<Continuation> {
         let turn = self.turn.as_ref()?;
         let continues = turn.request.is_continuation;
         let is_cancelled = turn.cancelled && !turn.was_cut_by_daemon_stop;
+        let is_counted = is_answered && !turn.was_session_cleared;
         let Some(failure) = failure else {
             if self.was_cut_by_stop(stop_reason) {
-                self.record_interrupted_prompt();
+                self.record_interrupted_prompt(is_counted);
                 self.note_continuation_sent();
             } else if self.was_cut_by_agent(stop_reason) {
-                self.record_interrupted_prompt();
+                self.record_interrupted_prompt(false);
                 self.note_continuation_sent();
                 let earlier = self.record.continuation.take();
                 self.record.continuation = earlier.and_then(|earlier| reschedule(earlier, None, self.now));
@@ -53,7 +55,7 @@ impl<R> Model<R> {
             }
             return None;
         }
-        self.record_interrupted_prompt();
+        self.record_interrupted_prompt(false);
         self.note_continuation_sent();
         self.schedule_after_failure(failure)
     }
@@ -138,8 +140,8 @@ impl<R> Model<R> {
     }
 
     /// Stores the prompt of the interrupted turn, so that it can be continued. A continuation that was already scheduled
-    /// takes precedence.
-    fn record_interrupted_prompt(&mut self) {
+    /// takes precedence. `counted`: whether the chain counts the turn.
+    fn record_interrupted_prompt(&mut self, counted: bool) {
         let (Some(turn), Some(pending)) = (&self.turn, &self.record.turn) else {
             return;
         };
@@ -148,6 +150,7 @@ impl<R> Model<R> {
             asks: interrupts
                 .iter()
                 .any(|interrupt| interrupt.raised_at >= turn.started_at),
+            counted,
             ..CutShortPrompt::from(pending)
         };
         let is_promised = self.record.continuation.is_some() && !turn.request.is_continuation;

@@ -189,12 +189,13 @@ impl<R> Model<R> {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.is_sent()) else {
             return;
         };
-        let is_first = !std::mem::replace(&mut turn.is_prompt_confirmed, true);
+        turn.is_prompt_confirmed = true;
         let is_in_session = !turn.was_session_cleared;
-        let pending = self.record.turn.as_mut();
-        if is_first && let Some(pending) = pending.filter(|pending| pending.anchor.is_none()) {
+        if let Some(pending) = self.record.turn.as_mut().filter(|pending| !pending.taken) {
             pending.taken = true;
-            self.mark_unsaved();
+            if pending.anchor.is_none() {
+                self.mark_unsaved();
+            }
         }
         self.accept_prompt();
         if let Some(live) = &mut self.session {
@@ -202,6 +203,17 @@ impl<R> Model<R> {
         }
         if is_in_session && self.record.chain.mark_written() {
             self.mark_unsaved();
+        }
+    }
+
+    /// The agent answered the prompt. If that is all that it showed, nothing of the turn is missed where a transcript can be read:
+    /// the answer may say that the agent could not write it.
+    fn prompt_confirmed_by_answer(&mut self) {
+        let was_taken = |pending: &PendingTurn| pending.taken || pending.anchor.is_none();
+        let was_taken = self.record.turn.as_ref().is_some_and(was_taken);
+        self.prompt_confirmed();
+        if let Some(pending) = &mut self.record.turn {
+            pending.taken = was_taken;
         }
     }
 
@@ -224,7 +236,7 @@ impl<R> Model<R> {
                     self.end_turn_cancelled();
                     return;
                 }
-                self.prompt_confirmed();
+                self.prompt_confirmed_by_answer();
                 self.end_turn_with_result(&raw, &result, failure);
             }
             Err(raw) => {
@@ -263,7 +275,7 @@ impl<R> Model<R> {
                 if may_be_unwritten {
                     self.accept_prompt();
                 } else {
-                    self.prompt_confirmed();
+                    self.prompt_confirmed_by_answer();
                 }
                 self.end_turn_with_error(failure, Some(raw));
             }

@@ -121,6 +121,10 @@ impl<R> Model<R> {
             self.answer_resume_waiters(Some(&opened.resumed));
             return;
         }
+        if opened.resumed.refused_head().is_some() {
+            // An undo goes back to it.
+            self.record.save_unfinished_head();
+        }
         if lacks_interrupted_turn(&opened) {
             self.return_interrupted_prompt();
         }
@@ -382,6 +386,7 @@ impl<R> Model<R> {
                 pending.upstream_id = Some(announced.into());
                 // The turn continues in another file than the one in which it began.
                 pending.anchor = Some(Anchor::default());
+                pending.taken = false;
             }
             turn.is_prompt_confirmed |= turn.phase == TurnPhase::Accepted;
             turn.was_session_cleared = true;

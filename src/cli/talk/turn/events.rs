@@ -398,7 +398,7 @@ impl ConversationFollower<'_> {
         if resumed.fidelity == Fidelity::Full || std::mem::replace(&mut self.has_reported_resume, true) {
             return Ok(());
         }
-        self.screen
-            .note_styled(ATTENTION, &humanize::resume_result(resumed))
+        let result = humanize::resume_result(resumed, &self.advice());
+        self.screen.note_styled(ATTENTION, &result)
     }
 }

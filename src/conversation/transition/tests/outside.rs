@@ -106,14 +106,14 @@ impl World {
     /// The lineage is read for what to take back.
     pub(super) fn looks_back(&mut self) {
         let job = self.job.take().expect("nobody wants to undo");
-        let found = next_undo(&self.disk.lineage, self.model.record.chain.links());
+        let found = next_undo(&self.disk.lineage, self.model.record.chain.links(), |_| false);
         self.apply(|model| model.work_done(job, Ok(WorkResult::UndoTargetFound(found, None, false))));
     }
 
     /// The same, with this id for the head that is to be taken up again.
     pub(super) fn looks_back_to(&mut self, id: &str) {
         let job = self.job.take().expect("nobody wants to undo");
-        let mut found = next_undo(&self.disk.lineage, self.model.record.chain.links());
+        let mut found = next_undo(&self.disk.lineage, self.model.record.chain.links(), |_| false);
         match &mut found {
             Some(UndoEffect::Branch(earlier)) => earlier.link.upstream_id = id.into(),
             other => panic!("no branch is undone: {other:?}"),
