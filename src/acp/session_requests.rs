@@ -24,6 +24,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::editor::{Answered, Connection, is_deleted};
 use super::fork_point::ForkPoint;
 use super::message::{self, Failure, Reply};
+use super::prompting::submit_in_order;
 use super::session::{Session, Snapshot, USER_MESSAGE, chunks_of, has_turn};
 use crate::agent::members::Members;
 use crate::bridge::ClientSwitchReason;
@@ -256,7 +257,7 @@ impl Connection {
     }
 
     pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<Answered, Failure> {
-        let _order = source.order.lock().await;
+        let order = source.order.lock().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&source.id, Some(&opening.cwd)).await?;
         let at = match ForkPoint::read(&opening.meta)? {
@@ -269,7 +270,8 @@ impl Connection {
             cwd: Some(opening.cwd.clone()),
             ..Fork::default()
         };
-        let branch = self.run_app_call(fork).await?.conversation.id;
+        let branch = submit_in_order(self.run_app_call(fork), order).await?;
+        let branch = branch.conversation.id;
         let opened = async {
             let session = self.session(&branch.to_string());
             self.reopen(&session, branch, &mut opening).await?;
@@ -417,13 +419,18 @@ impl Connection {
             if is_changed {
                 self.update(id, settings, None).await?;
             }
-            let resumed = self.open_at_agent(session, id, occasion).await?;
-            let is_deferred = conversation.live && is_changed && resumed.via == Via::Live;
+            // A session is not reopened while a turn runs, and the agent may take long to make the branch for an edit.
+            let resumed = match conversation.live && has_turn(conversation.state) {
+                true => None,
+                false => Some(self.open_at_agent(session, id, occasion).await?),
+            };
+            let stays_open = resumed.as_ref().is_none_or(|resumed| resumed.via == Via::Live);
+            let is_deferred = conversation.live && is_changed && stays_open;
             Ok::<_, BridgeError>((resumed, is_deferred))
         };
         match reopened.await.map_err(Failure::from) {
             Ok((resumed, is_deferred)) => {
-                let lost = message::loss_message(&resumed);
+                let lost = resumed.as_ref().and_then(message::loss_message);
                 Ok(lost
                     .into_iter()
                     .chain(is_deferred.then(|| SETTINGS_DEFERRED_TEXT.to_owned()))

@@ -11,6 +11,7 @@ use bridge_protocol::conversation::{
 };
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
+use bridge_protocol::method::Update;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
@@ -309,6 +310,8 @@ pub struct Model<R> {
     pub closing: Option<Closing<R>>,
     /// The callers that wait for the session to be open, with the fidelity that each requested.
     pub resume_waiters: Vec<(Caller<R>, Fidelity)>,
+    /// Changes of settings that wait for the running operation or closing, in order of arrival.
+    pub waiting_updates: VecDeque<(Update, Option<RawJson>, Caller<R>)>,
     /// Running calls with an idempotency key.
     pub open_requests: Vec<OpenRequest<R>>,
     /// The turn of a scheduled continuation that is due, until it begins.
@@ -344,6 +347,7 @@ impl<R> Model<R> {
             queue: VecDeque::new(),
             operation: None,
             resume_waiters: Vec::new(),
+            waiting_updates: VecDeque::new(),
             open_requests: Vec::new(),
             due_turn: None,
             session_info: SessionInfo::default(),
