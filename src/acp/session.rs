@@ -197,9 +197,11 @@ impl Session {
     }
 
     /// If the session is open, ignores events until it is attached again, because the history will contain the held events and
-    /// those of the meantime. Returns the held updates, in case the history cannot be shown.
-    pub(super) fn begin_load(&self) -> Vec<Arc<str>> {
+    /// those of the meantime. `earlier`: the turns of the prompts that the editor sent before the load. Returns the held updates,
+    /// in case the history cannot be shown.
+    pub(super) fn begin_load(&self, earlier: &[TurnId]) -> Vec<Arc<str>> {
         let mut state = self.lock();
+        state.forget_prompts(earlier);
         state.is_load_snapshot = true;
         if state.conversation.is_some() {
             // The editor may have forgotten them.
@@ -257,14 +259,10 @@ impl Session {
         self.lock().commands.clone()
     }
 
-    /// How many prompts were accepted since the snapshot.
-    pub(super) fn accepted_prompts(&self) -> usize {
-        self.lock().accepted_prompts
-    }
-
-    /// Whether a turn runs whose prompt was accepted.
-    pub(super) fn has_running_turn(&self) -> bool {
-        self.lock().running_turn.is_some()
+    /// How many prompts were accepted since the snapshot, and whether the turn of an accepted prompt runs.
+    pub(super) fn accepted_prompts(&self) -> (usize, bool) {
+        let state = self.lock();
+        (state.accepted_prompts, state.running_turn.is_some())
     }
 
     /// Whether a turn runs, or has run since the snapshot.
@@ -476,7 +474,7 @@ const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 
 const COMMANDS: &str = "available_commands_update";
 const OPTIONS: &str = "config_option_update";
-pub(super) const USER_MESSAGE: &str = "user_message_chunk";
+const USER_MESSAGE: &str = "user_message_chunk";
 const SESSION_INFO: &str = "session_info_update";
 
 /// Whether a message announces commands.

@@ -25,7 +25,7 @@ use super::editor::{Answered, Connection, is_deleted};
 use super::fork_point::ForkPoint;
 use super::message::{self, Failure, Reply};
 use super::prompting::submit_in_order;
-use super::session::{Session, Snapshot, USER_MESSAGE, chunks_of, has_turn};
+use super::session::{Session, Snapshot, chunks_of, has_turn};
 use crate::agent::members::Members;
 use crate::bridge::ClientSwitchReason;
 
@@ -193,16 +193,18 @@ impl Connection {
     }
 
     pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
+        // Before anything is awaited: later prompts are those of an editor that has begun to load.
+        let earlier = session.prompt_turns();
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&session.id, Some(&opening.cwd)).await?;
         let was_open = session.conversation().is_some();
-        let mut held = session.begin_load();
+        let mut held = session.begin_load(&earlier);
         let reopened = self.reopen(&session, id, &mut opening).await?;
         // Without a turn, what the agent has sent since then is not part of the history.
         let is_missing_from_history = !was_open && !session.has_seen_turn();
         if !was_open {
-            held = session.begin_load();
+            held = session.begin_load(&earlier);
         }
         let snapshot = session.attach(&self.bridge, id).await?;
         if !self.replay(&session, &snapshot).await? || is_missing_from_history {
@@ -483,7 +485,7 @@ impl Connection {
             };
             for update in page.updates.into_iter().flatten() {
                 // The prompt of one more turn may be in the transcript before it is accepted.
-                let max_turns = session.accepted_prompts() + usize::from(running.is_some()) + 1;
+                let max_turns = session.accepted_prompts().0 + usize::from(running.is_some()) + 1;
                 for earlier in newest.push(update, max_turns) {
                     session.replay(earlier.get()).await;
                 }
@@ -501,15 +503,16 @@ impl Connection {
                 break;
             }
         }
-        // The held events contain the turns whose prompts were accepted since the snapshot.
+        // The held events contain the turns whose prompts were accepted since the snapshot. A later event shows a prompt that the
+        // agent has written and that is still to be accepted.
         let mut newest = newest.turns;
-        let known = usize::from(running.is_some());
-        let is_unaccepted = newest.len() > session.accepted_prompts() + known
-            && self
-                .is_prompt_unaccepted(session, snapshot.conversation.id)
-                .await?;
-        let reported = session.accepted_prompts() + usize::from(is_unaccepted);
-        let reported = newest.split_off(newest.len().saturating_sub(reported));
+        let conversation = GetConversation::of(snapshot.conversation.id);
+        let state = self.run_app_call(conversation).await?.conversation.state;
+        let (accepted, is_accepted) = session.accepted_prompts();
+        let known = accepted + usize::from(running.is_some());
+        let is_unaccepted = newest.len() > known && has_turn(state) && !is_accepted;
+        let reported = accepted + usize::from(is_unaccepted);
+        newest.truncate(newest.len().saturating_sub(reported));
         if let Some(running) = running {
             // The updates contain at least what the transcript has of the running turn, unless some were omitted.
             let written = newest.pop_front();
@@ -529,32 +532,7 @@ impl Connection {
         for update in newest.iter().flatten() {
             session.replay(update.get()).await;
         }
-        // No event shows the editor its own prompt.
-        if session.is_own_turn_running() && reported.len() == session.accepted_prompts() {
-            let own = reported.back().into_iter().flatten().map(RawJson::get);
-            for prompt in own.filter(|update| message::kind_of(update) == USER_MESSAGE) {
-                session.replay(prompt).await;
-            }
-        }
         Ok(has_history)
-    }
-
-    /// Whether the newest turn has a prompt that is still to be accepted. Waits for that: an agent that has written a prompt
-    /// accepts it soon.
-    async fn is_prompt_unaccepted(&self, session: &Session, id: ConversationId) -> Result<bool, Failure> {
-        let deadline = tokio::time::Instant::now() + NEWEST_TURN_WAIT_LIMIT;
-        loop {
-            let state = self
-                .run_app_call(GetConversation::of(id))
-                .await?
-                .conversation
-                .state;
-            let is_unaccepted = has_turn(state) && !session.has_running_turn();
-            if !is_unaccepted || tokio::time::Instant::now() >= deadline {
-                return Ok(is_unaccepted);
-            }
-            tokio::time::sleep(NEWEST_TURN_PAUSE).await;
-        }
     }
 
     /// Reads a page of the history. The last page is read again until the newest turn is written.

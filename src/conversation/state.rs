@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{
-    Continuation, Conversation, ConversationState, RunningTurn, SessionInfo, Settings,
+    Continuation, Conversation, ConversationState, RunningTurn, SessionInfo, Settings, UnacceptedTurn,
 };
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
@@ -459,11 +459,15 @@ impl<R> Model<R> {
             })
     }
 
-    /// When the present turn began, if its prompt has not been accepted yet.
+    /// The present turn, if its prompt has not been accepted yet.
     #[must_use]
-    pub fn unaccepted_since(&self) -> Option<Timestamp> {
+    pub fn unaccepted_turn(&self) -> Option<UnacceptedTurn> {
         let turn = self.turn.as_ref().filter(|turn| !turn.announced)?;
-        Some(turn.started_at)
+        Some(UnacceptedTurn {
+            turn_id: turn.request.turn_id.clone(),
+            prompt: turn.request.prompt.clone(),
+            started_at: turn.started_at,
+        })
     }
 
     /// Whether the actor may end: nothing is open, runs or waits.

@@ -19,7 +19,7 @@ use crate::agent::message::{AgentError, AgentRequestId, CallError, MethodName, R
 use crate::agent::process::Death;
 use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
-use crate::conversation::events::{EncodedEvent, NewestTurn, Subscriber};
+use crate::conversation::events::{EncodedEvent, Subscriber};
 use crate::conversation::reported_settings::SettingChange;
 use crate::conversation::services::now;
 use crate::conversation::state::Model;
@@ -391,15 +391,12 @@ impl Actor {
             conversation: self.model.view(),
             gap,
             running: self.model.running_turn(written.collect(), truncated),
+            unaccepted: self.model.unaccepted_turn(),
             session: Some(&self.model.session_info)
                 .filter(|info| is_open || **info != Default::default())
                 .map(|info| Box::new(info.clone())),
         };
-        let newest_turn = NewestTurn {
-            unaccepted_since: self.model.unaccepted_since(),
-            updates,
-        };
-        self.stream.snapshot(&event, newest_turn, &time::text(now()))
+        self.stream.snapshot(&event, updates, &time::text(now()))
     }
 
     /// Whether the agent runs something besides the session itself, such as a background command of a tool. Closing the
