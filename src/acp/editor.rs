@@ -3,7 +3,7 @@
 //! Owns the running requests and the sessions that the editor has open. Dropping the connection frees them; the
 //! conversations remain. Knows the methods by name only.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -21,7 +21,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::message::{self, Failure};
-use super::peer::{ForwardedQuestion, Peer, PendingRequest};
+use super::peer::{AgentsWithCommands, ForwardedQuestion, Peer, PendingRequest};
 use super::session::Session;
 use crate::agent::client::ClientProfile;
 use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed};
@@ -36,16 +36,16 @@ use crate::server::{
 pub struct AcpService {
     bridge: Arc<Bridge>,
     offers_commands: bool,
-    agents_without_commands: Arc<Mutex<HashSet<AgentName>>>,
+    agents_with_commands: AgentsWithCommands,
 }
 
 impl AcpService {
     /// The ACP service of this daemon. `commands`: whether editors are offered sessiond's commands.
     pub fn new(bridge: Arc<Bridge>, commands: bool) -> Self {
         Self {
+            agents_with_commands: AgentsWithCommands::new(bridge.agents_of_known_kinds()),
             bridge,
             offers_commands: commands,
-            agents_without_commands: Arc::default(),
         }
     }
 }
@@ -56,8 +56,11 @@ impl Service for AcpService {
     fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Editor {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
-            peer: Peer::new(outbox.clone(), self.offers_commands),
-            agents_without_commands: Arc::clone(&self.agents_without_commands),
+            peer: Peer::new(
+                outbox.clone(),
+                self.offers_commands,
+                self.agents_with_commands.clone(),
+            ),
             chosen_agent: Mutex::default(),
             sessions: Mutex::default(),
         };
@@ -83,8 +86,6 @@ pub struct Editor {
 pub(super) struct Connection {
     pub(super) bridge: Arc<Bridge>,
     pub(super) peer: Arc<Peer>,
-    /// The agents that did not report their commands at the last load of a session, for any editor.
-    agents_without_commands: Arc<Mutex<HashSet<AgentName>>>,
     /// The agent that the editor asks for.
     chosen_agent: Mutex<Chosen>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
@@ -401,11 +402,6 @@ impl Connection {
     /// The agent that the editor asks for. `None` means the default agent.
     pub(super) fn chosen_agent_name(&self) -> Option<AgentName> {
         self.chosen_agent().agent
-    }
-
-    /// The agents that did not report their commands at the last load of a session.
-    pub(super) fn agents_without_commands(&self) -> MutexGuard<'_, HashSet<AgentName>> {
-        lock(&self.agents_without_commands)
     }
 
     pub(super) fn chosen_agent(&self) -> Chosen {

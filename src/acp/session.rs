@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
+use bridge_protocol::{AgentName, BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use indexmap::IndexSet;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -79,6 +79,8 @@ struct State {
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
+    /// The conversation's agent, once the first snapshot has arrived.
+    agent: Option<AgentName>,
     /// The title, as the editor knows it.
     title: String,
     /// The newest turns that ended, with the checkpoints after them.

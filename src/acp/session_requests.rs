@@ -29,7 +29,8 @@ use super::session::{Session, Snapshot, chunks_of, has_turn};
 use crate::agent::members::Members;
 use crate::bridge::ClientSwitchReason;
 
-/// How long the answer to a load waits for the agent's commands. Agents report them right after they open the session.
+/// How long the answer to a load waits for the agent's commands. Agents report them right after they open the session, and a
+/// load replays everything before its answer.
 const COMMANDS_WAIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long a load waits for the newest turn. Agents write it up to 100 ms after its end.
@@ -230,19 +231,19 @@ impl Connection {
         open_answer(session, order, &snapshot)
     }
 
-    /// Waits until the agent has reported its commands, unless it reported none the last time.
+    /// Waits until the agent has reported its commands. An agent that is not known to do so is not waited for: an editor accepts
+    /// commands after the answer too. An agent that was waited for in vain is not waited for again until it reports some.
     async fn wait_for_commands(&self, session: &Session, agent: &AgentName) {
         let reported = session.commands_reported.notified();
         tokio::pin!(reported);
         reported.as_mut().enable();
-        let is_known = || session.agent_commands().is_some();
-        if !is_known() && !self.agents_without_commands().contains(agent) {
-            let _none = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
+        let agents = &self.peer.agents_with_commands;
+        if session.agent_commands().is_none() && agents.contains(agent) {
+            let reported = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
+            if reported.is_err() && session.agent_commands().is_none() {
+                agents.note(agent, false);
+            }
         }
-        match is_known() {
-            true => self.agents_without_commands().remove(agent),
-            false => self.agents_without_commands().insert(agent.clone()),
-        };
     }
 
     pub(super) async fn resume(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {

@@ -18,6 +18,18 @@ fn is_update(message: &Value, kind: &str) -> bool {
     message["params"]["update"]["sessionUpdate"] == kind
 }
 
+/// The line of a script that reports a command.
+pub(super) fn commands_report() -> String {
+    let commands = json!([{"name": "slow", "description": "Reported late"}]);
+    scripted::update(&json!({"sessionUpdate": COMMANDS, "availableCommands": commands}))
+}
+
+/// Makes the scripted agent report commands, in a session of its own. From then on, loads of its sessions wait for theirs.
+pub(super) fn report_commands(editor: &mut Editor, home: &Home) {
+    let session = editor.new_session_of("scripted", home);
+    editor.prompt(&session, &commands_report()).result();
+}
+
 /// Loads a session in a new process. The whole history must come before the answer.
 fn loaded(home: &Home, session: &str) -> Answered {
     let mut editor = Editor::start(home);
@@ -506,6 +518,32 @@ fn what_comes_before_the_agents_answer_follows_the_answer_to_the_editor() {
         seen.retain(|message| !replayed(message));
         follows(seen);
     }
+}
+
+/// The agent reports its commands only after the first load, and is waited for at the next one.
+#[test]
+fn a_load_waits_for_the_commands_of_an_agent_that_was_slow_before() {
+    let able = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
+    let home = Home::with_config(&scripted::configured("scripted", Some(able)));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let first = editor.new_session_of("scripted", &home);
+    let loaded = Editor::start(&home).on("session/load", &first, &home);
+    assert!(loaded.kinds().contains(&COMMANDS), "{loaded:?}");
+    editor.prompt(&first, &commands_report()).result();
+
+    let second = editor.new_session_of("scripted", &home);
+    let mut other = Editor::start(&home);
+    let load = other.begin_on("session/load", &second, &home);
+    // The agent has no transcript to replay. The load says so, and then waits.
+    other.until(|message| {
+        let text = message["params"]["update"]["content"]["text"].as_str();
+        text.is_some_and(|text| text.starts_with("The history cannot be shown"))
+    });
+    editor.prompt(&second, &commands_report()).result();
+    let loaded = other.finish(load);
+    assert_eq!(loaded.kinds(), [COMMANDS]);
+    assert_eq!(loaded.updates()[0]["availableCommands"][0]["name"], "slow");
 }
 
 /// Editors sign in by the code, and some by what stands beside it.

@@ -7,6 +7,7 @@ use std::process::{Child, Command};
 use serde_json::{Value, json};
 
 use super::editor::{Editor, eventually, run, show};
+use super::opening::{commands_report, report_commands};
 use super::unanswered::begin_held_setting;
 use crate::gate::Gate;
 use crate::home::Home;
@@ -217,12 +218,13 @@ fn what_the_agent_asks_of_the_editor_during_a_load_waits_for_its_end() {
     assert!(setting.wait().unwrap().success());
 }
 
-/// The agent reports no commands, so the load waits for them while the turn ends.
+/// The agent reports its commands at the end of the turn, and the load waits for them.
 #[test]
 fn the_updates_of_a_turn_that_ends_during_a_load_come_before_its_answer() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
+    report_commands(&mut editor, &home);
     let session = editor.new_session_of("scripted", &home);
     let script = [
         scripted::chunk("begun"),
@@ -230,6 +232,7 @@ fn the_updates_of_a_turn_that_ends_during_a_load_come_before_its_answer() {
             .to_owned(),
         r#"await "a""#.to_owned(),
         scripted::chunk("late"),
+        commands_report(),
     ];
     let turn = editor.begin_prompt(&session, &script.join("\n"));
     editor.until_said("begun");

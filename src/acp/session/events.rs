@@ -83,6 +83,9 @@ impl Session {
                 return Delivery::Delivered;
             }
             state.commands = commands;
+            if let Some(agent) = &state.agent {
+                self.peer.agents_with_commands.note(agent, true);
+            }
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
                 let commands = commands::announced_commands(state.commands.as_ref());
@@ -224,6 +227,7 @@ impl Session {
         state.running_turn = running.as_ref().map(|running| running.turn_id.clone());
         state.drop_missed_continuations();
         state.title.clone_from(&conversation.title);
+        state.agent = Some(conversation.agent.clone());
         if let Some(sender) = sender.take() {
             // The caller may have been cancelled.
             let _unwanted = sender.send(snapshot);
