@@ -580,6 +580,7 @@ fn open_answer(
     Ok(Answered {
         result,
         opened: Some((session, order)),
+        created: None,
     })
 }
 
