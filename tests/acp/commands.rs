@@ -87,6 +87,34 @@ fn an_earlier_prompt_is_replaced() {
     assert_eq!(said(&edited), "echo: first");
 }
 
+/// The agent refuses copies, so the history before the edited turn is sent to a new session as text. Each later edit is of a
+/// turn before or at the beginning of that session.
+#[test]
+fn an_edit_as_text_begins_in_an_older_session() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    for text in ["one", "two", "[[say three]][[forget copies]]"] {
+        editor.prompt(&session, text).result();
+    }
+    for (edit, kept, dropped, last) in [
+        ("/edit 3 better", ["one", "two"], "three", "better"),
+        ("/edit 3 better still", ["one", "two"], "three", "better still"),
+        ("/edit 2 another", ["one", "echo: one"], "two", "another"),
+    ] {
+        editor.prompt(&session, edit).result();
+        let recalled = editor.recalled(&session);
+        let [retold] = &recalled[..] else {
+            panic!("{edit}: {recalled:?}")
+        };
+        assert!(kept.iter().all(|kept| retold.contains(kept)), "{edit}: {retold}");
+        assert!(
+            !retold.contains(dropped) && retold.ends_with(last),
+            "{edit}: {retold}"
+        );
+    }
+}
+
 /// The place of the edit is looked up in another thread first; a cancellation and a prompt that arrive
 /// meanwhile must not overtake the edit.
 #[test]
