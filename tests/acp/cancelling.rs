@@ -293,8 +293,7 @@ fn a_cancellation_that_is_sent_as_a_request_is_carried_out_and_answered() {
 fn a_session_is_deleted_whose_request_was_cancelled() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let sessions = |editor: &mut Editor| -> Vec<Value> {
         let listed = editor.call("session/list", json!({}));
         listed.result()["sessions"].as_array().unwrap().clone()

@@ -121,8 +121,7 @@ fn an_edit_as_text_begins_in_an_older_session() {
 fn an_edit_is_cancelled_before_its_turn_begins() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let edit = editor.begin_prompt(&session, "/edit 1 [[hang]]");
     editor.cancel(&session);
     assert_eq!(editor.finish(edit).result()["stopReason"], "cancelled");
@@ -157,8 +156,7 @@ fn an_edit_waits_until_a_cancelled_one_is_given_up() {
 fn what_cannot_be_done_names_what_can() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     for (command, words) in [
         ("/rewind 99", "There is no turn 99; /history lists the turns."),
         ("/continue", "no turn was interrupted: send the next prompt"),
@@ -211,8 +209,7 @@ fn a_limit_is_waited_for_on_request() {
 fn a_command_is_refused_in_words_while_a_turn_runs() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let running = editor.begin_endless(&session);
     let words = said(&editor.prompt(&session, "/rewind 1"));
     assert!(

@@ -116,6 +116,13 @@ impl Editor {
         (editor, session)
     }
 
+    /// Starts `sessionctl acp`, creates a session, and sends the prompt `one`.
+    pub(super) fn after_one_turn(home: &Home) -> (Self, String) {
+        let (mut editor, session) = Self::in_session(home);
+        editor.prompt(&session, "one").result();
+        (editor, session)
+    }
+
     /// Starts this command and initializes it with these parameters. Also returns the result of `initialize`.
     pub(super) fn initialized(command: &mut Command, mut params: Value) -> (Self, Value) {
         let mut editor = Self::spawn(command);

@@ -76,8 +76,7 @@ fn nothing_is_said_of_a_session_before_the_editor_knows_it() {
 fn a_load_replays_the_whole_history_before_its_answer() {
     let home = Home::new();
     let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     editor
         .prompt(&session, r#"[[tool Read {"path":"a"}]] [[say two]]"#)
         .result();
@@ -123,8 +122,7 @@ fn a_session_that_was_never_prompted_is_loaded_and_resumed_in_a_new_process() {
 fn sessions_are_listed_forked_and_deleted() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let fork = editor.on("session/fork", &session, &home);
     let branch = fork.session_id();
     assert_ne!(branch, session);
@@ -232,8 +230,7 @@ fn a_transcript_whose_folder_is_gone_is_loaded_in_the_folder_of_the_editor() {
 fn requests_behind_a_load_wait_for_it() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (editor, session) = Editor::after_one_turn(&home);
     assert!(editor.end().0.success());
     let mut editor = Editor::start(&home);
     let load = editor.begin_on("session/load", &session, &home);
@@ -256,8 +253,7 @@ fn requests_behind_a_load_wait_for_it() {
 fn settings_wait_while_a_session_is_reopened() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     gate.hold("session/resume");
     gate.kill_last();
     let prompt = editor.begin_prompt(&session, "[[settings]]");
@@ -282,8 +278,7 @@ fn settings_wait_while_a_session_is_reopened() {
 fn a_daemon_that_stops_ends_a_load() {
     let (home, gate) = Gate::home();
     let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (editor, session) = Editor::after_one_turn(&home);
     editor.kill();
     drop(daemon);
     let daemon = home.start();
@@ -354,8 +349,7 @@ fn a_conversation_whose_agent_is_not_configured_any_more_is_not_unknown() {
     let home = Home::new();
     let _recorder = Recorder::in_home(&home);
     let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (editor, session) = Editor::after_one_turn(&home);
     editor.kill();
     daemon.kill();
     home.configure("");
@@ -408,8 +402,7 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
     let filter = r#"sed -u 's/"sessionCapabilities":{/&"additionalDirectories":{},/'"#;
     let recorder = Recorder::filtered(&home, filter);
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let folder = home.folder_named("more");
     let server_named = |name: &str| json!({"name": name, "command": "/bin/cat", "args": [], "env": []});
     let load = |editor: &mut Editor, method: &str, servers: Value, folders: Value| {

@@ -19,8 +19,7 @@ use crate::scripted;
 fn a_turn_that_ends_during_a_load_is_shown_once() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let tools = r#"[[tool Read {"path":"a"}]]"#.repeat(600);
     editor.prompt(&session, &tools).result();
     let shown = show(&home, &session);
@@ -92,8 +91,7 @@ fn a_prompt_that_is_not_accepted_during_a_load_is_shown_once() {
     for (is_own, is_written) in [(false, false), (false, true), (true, false), (true, true)] {
         let (home, gate) = Gate::home();
         let _daemon = home.start();
-        let (mut editor, session) = Editor::in_session(&home);
-        editor.prompt(&session, "one").result();
+        let (mut editor, session) = Editor::after_one_turn(&home);
         let shown = show(&home, &session);
         let transcript = home.transcript(shown["head"].as_str().unwrap()).unwrap();
         let (turn, mut setting) = begin_unaccepted(&mut editor, &session, &home, &gate);

@@ -40,8 +40,7 @@ fn check_other_requests(home: &Home, editor: &mut Editor, session: &str) {
 fn an_unanswered_fork_delays_no_other_request() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     gate.hold("session/fork");
     let fork = editor.begin_on("session/fork", &session, &home);
     gate.wait_until_held();
@@ -56,8 +55,7 @@ fn an_unanswered_fork_delays_no_other_request() {
 fn an_unanswered_setting_delays_no_other_request() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     gate.hold("session/set_mode");
     let mode = json!({"sessionId": session, "modeId": "plan"});
     let setting = editor.begin("session/set_mode", mode);
@@ -121,8 +119,7 @@ fn a_command_that_makes_a_branch_is_cancelled_while_the_agent_makes_it() {
     for ending in ["session/cancel", "session/close"] {
         let (home, gate) = Gate::home();
         let _daemon = home.start();
-        let (mut editor, session) = Editor::in_session(&home);
-        editor.prompt(&session, "one").result();
+        let (mut editor, session) = Editor::after_one_turn(&home);
         gate.hold("session/fork");
         let fork = editor.begin_prompt(&session, "/fork");
         gate.wait_until_held();
