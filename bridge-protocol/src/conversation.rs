@@ -470,6 +470,16 @@ objects! {
         truncated: bool,
     }
 
+    /// A turn whose prompt was not accepted yet: its session is being opened, or the agent has not begun to work.
+    UnacceptedTurn {
+        /// The turn.
+        turn_id: TurnId,
+        /// The prompt.
+        prompt: PromptContent,
+        /// When the turn began.
+        started_at: Timestamp as time,
+    }
+
     /// What the agent last reported about its session, in ACP's shapes. A member is absent until it was reported.
     #[derive(Default)]
     SessionInfo {

@@ -5,7 +5,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::conversation::{Conversation, ConversationState, Limit, RunningTurn, SessionInfo};
+use crate::conversation::{Conversation, ConversationState, Limit, RunningTurn, SessionInfo, UnacceptedTurn};
 use crate::declare::objects;
 use crate::history::Checkpoint;
 use crate::id::{ConversationId, Cursor, InterruptId, TurnId, UpstreamId};
@@ -97,6 +97,8 @@ events! {
         gap: bool,
         /// The running turn.
         running: Option<RunningTurn> = default,
+        /// The turn whose prompt was not accepted yet. `promptAccepted` follows, unless the prompt fails or is cancelled.
+        unaccepted: Option<UnacceptedTurn> = default,
         /// What the agent last reported about its session.
         session: Option<Box<SessionInfo>> = default,
     },

@@ -1199,6 +1199,8 @@ export interface SnapshotEvent {
   /** What the agent last reported about its session. */
   session?: SessionInfo;
   type: "snapshot";
+  /** The turn whose prompt was not accepted yet. `promptAccepted` follows, unless the prompt fails or is cancelled. */
+  unaccepted?: UnacceptedTurn;
 }
 
 /** The conversation's state changed. */
@@ -1372,6 +1374,16 @@ export interface TurnResult {
   upstreamId?: UpstreamId;
   /** The usage that the agent reports, in ACP's shape; absent if it reports none. */
   usage?: any;
+}
+
+/** A turn whose prompt was not accepted yet: its session is being opened, or the agent has not begun to work. */
+export interface UnacceptedTurn {
+  /** The prompt. */
+  prompt: Record<string, any>[];
+  /** When the turn began. */
+  startedAt: string;
+  /** The turn. */
+  turnId: TurnId;
 }
 
 /**

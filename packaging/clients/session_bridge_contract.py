@@ -1531,6 +1531,9 @@ class SnapshotEvent(_SnapshotEvent, total=False):
     # What the agent last reported about its session.
     session: SessionInfo
 
+    # The turn whose prompt was not accepted yet. `promptAccepted` follows, unless the prompt fails or is cancelled.
+    unaccepted: UnacceptedTurn
+
 
 class StateChangedEvent(TypedDict):
     """The conversation's state changed."""
@@ -1751,6 +1754,19 @@ class TurnResult(_TurnResult, total=False):
 
     # The usage that the agent reports, in ACP's shape; absent if it reports none.
     usage: Any
+
+
+class UnacceptedTurn(TypedDict):
+    """A turn whose prompt was not accepted yet: its session is being opened, or the agent has not begun to work."""
+
+    # The prompt.
+    prompt: List[Dict[str, Any]]
+
+    # When the turn began.
+    startedAt: str
+
+    # The turn.
+    turnId: TurnId
 
 
 class UnchangedLines(TypedDict):

@@ -145,8 +145,20 @@ impl Connection {
                 }
             }
             "rewind" if rest.is_empty() => self.turns(id).await,
-            "rewind" => self.rewind(session, id, rest).await,
-            "fork" => self.fork_off(id, rest).await,
+            "rewind" | "fork" => {
+                let branched = async {
+                    match name {
+                        "rewind" => self.rewind(session, id, rest, order).await,
+                        _ => self.fork_off(id, rest, order).await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    text = branched => text,
+                    // The agent may take long. It still makes the branch.
+                    () = session.wait_until_cancelled_or_closed(&turn.id) => return cancelled_reply(),
+                }
+            }
             "undo" => self.undo(session, id).await,
             "continue" => match self.continue_turn(session, id, &turn.id, order).await {
                 Ok(ContinueReply::Turn(reply)) => return reply,
@@ -203,21 +215,28 @@ impl Connection {
         let chosen = answer
             .as_ref()
             .and_then(|answer| answer.pointer("/content/turn")?.as_str());
-        let _order = session.order.lock().await;
-        match chosen {
-            Some(turn) => self.rewind(session, id, turn).await.map(Some),
-            None => Ok(Some("Nothing was changed.".to_owned())),
-        }
+        let Some(turn) = chosen else {
+            return Ok(Some("Nothing was changed.".to_owned()));
+        };
+        let order = session.order.lock().await;
+        self.rewind(session, id, turn, order).await.map(Some)
     }
 
-    async fn rewind(&self, session: &Session, id: ConversationId, turn: &str) -> Result<String, BridgeError> {
+    async fn rewind(
+        &self,
+        session: &Session,
+        id: ConversationId,
+        turn: &str,
+        order: MutexGuard<'_, ()>,
+    ) -> Result<String, BridgeError> {
         let fork = Fork {
             in_place: true,
             at: Some(self.turn(id, turn).await?.to_string()),
             ..Fork::of(id)
         };
         let guard = session.change_history();
-        self.run_app_call(fork).await.map_err(|error| match error.kind {
+        let forked = submit_in_order(self.run_app_call(fork), order).await;
+        forked.map_err(|error| match error.kind {
             ErrorKind::Busy => BridgeError::new(
                 ErrorKind::Busy,
                 "A turn is running; wait for its end or cancel it, then go back.",
@@ -266,7 +285,12 @@ impl Connection {
         Ok(self.turn_reply(session, &edited.turn).await)
     }
 
-    async fn fork_off(&self, id: ConversationId, turn: &str) -> Result<String, BridgeError> {
+    async fn fork_off(
+        &self,
+        id: ConversationId,
+        turn: &str,
+        order: MutexGuard<'_, ()>,
+    ) -> Result<String, BridgeError> {
         let at = match turn {
             "" => None,
             turn => Some(self.turn(id, turn).await?.to_string()),
@@ -277,7 +301,9 @@ impl Connection {
             title: fork_title(&source.title),
             ..Fork::of(id)
         };
-        let branch = self.run_app_call(fork).await?.conversation;
+        let branch = submit_in_order(self.run_app_call(fork), order)
+            .await?
+            .conversation;
         let title = match branch.title.as_str() {
             "" => String::new(),
             title => format!("\"{title}\", "),

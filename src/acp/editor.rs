@@ -3,7 +3,7 @@
 //! Owns the running requests and the sessions that the editor has open. Dropping the connection frees them; the
 //! conversations remain. Knows the methods by name only.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -14,14 +14,13 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::{
     AgentName, BridgeError, ConversationId, ConversationRef, ErrorKind, TurnId, UpstreamId, method,
 };
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 use serde::Deserialize;
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::message::{self, Failure};
-use super::peer::{ForwardedQuestion, Peer, PendingRequest};
+use super::peer::{AgentsWithCommands, ForwardedQuestion, Peer, PendingRequest};
 use super::session::Session;
 use crate::agent::client::ClientProfile;
 use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed};
@@ -36,16 +35,16 @@ use crate::server::{
 pub struct AcpService {
     bridge: Arc<Bridge>,
     offers_commands: bool,
-    agents_without_commands: Arc<Mutex<HashSet<AgentName>>>,
+    agents_with_commands: AgentsWithCommands,
 }
 
 impl AcpService {
     /// The ACP service of this daemon. `commands`: whether editors are offered sessiond's commands.
     pub fn new(bridge: Arc<Bridge>, commands: bool) -> Self {
         Self {
+            agents_with_commands: AgentsWithCommands::new(bridge.agents_of_known_kinds()),
             bridge,
             offers_commands: commands,
-            agents_without_commands: Arc::default(),
         }
     }
 }
@@ -56,8 +55,11 @@ impl Service for AcpService {
     fn open(&self, outbox: Outbox, limits: Arc<SocketLimits>) -> Editor {
         let connection = Connection {
             bridge: Arc::clone(&self.bridge),
-            peer: Peer::new(outbox.clone(), self.offers_commands),
-            agents_without_commands: Arc::clone(&self.agents_without_commands),
+            peer: Peer::new(
+                outbox.clone(),
+                self.offers_commands,
+                self.agents_with_commands.clone(),
+            ),
             chosen_agent: Mutex::default(),
             sessions: Mutex::default(),
         };
@@ -83,8 +85,6 @@ pub struct Editor {
 pub(super) struct Connection {
     pub(super) bridge: Arc<Bridge>,
     pub(super) peer: Arc<Peer>,
-    /// The agents that did not report their commands at the last load of a session, for any editor.
-    agents_without_commands: Arc<Mutex<HashSet<AgentName>>>,
     /// The agent that the editor asks for.
     chosen_agent: Mutex<Chosen>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
@@ -104,11 +104,45 @@ pub(super) struct Answered {
     pub(super) result: String,
     /// A session that the editor learns of from the answer. Its messages are held back until the answer is sent.
     pub(super) opened: Option<(Arc<Session>, OwnedMutexGuard<()>)>,
+    /// The same session, if the request created it.
+    pub(super) created: Option<UnsentSession>,
+}
+
+/// A session that was created by a request whose answer is still to be sent. If it is dropped before that, because the editor has
+/// left or cancelled the request, the conversation is deleted: the editor never learned its id.
+pub(super) struct UnsentSession {
+    connection: Arc<Connection>,
+    session: Option<Arc<Session>>,
+}
+
+impl UnsentSession {
+    /// The answer was sent.
+    fn keep(mut self) {
+        self.session = None;
+    }
+}
+
+impl Drop for UnsentSession {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let connection = Arc::clone(&self.connection);
+            runtime.spawn(async move {
+                connection.delete_unwanted_session(&session).await;
+                connection.forget_closed(&session);
+            });
+        }
+    }
 }
 
 impl From<String> for Answered {
     fn from(result: String) -> Self {
-        Self { result, opened: None }
+        Self {
+            result,
+            opened: None,
+            created: None,
+        }
     }
 }
 
@@ -232,7 +266,7 @@ impl Editor {
         let work =
             Arc::clone(&connection).carry_out(method.to_owned(), params.to_owned(), session, turn.clone());
         let work = match creates_session {
-            true => complete_or_delete(Arc::clone(&connection), work.boxed()).boxed(),
+            true => complete(Arc::clone(&connection), work).boxed(),
             false => work.boxed(),
         };
         let work = AssertUnwindSafe(work).catch_unwind();
@@ -244,9 +278,13 @@ impl Editor {
                 () = stop.cancelled() => Err(Failure::cancelled()),
             };
             lock(&requests).remove(&turn);
-            let (reply, opened) = match outcome {
-                Ok(Answered { result, opened }) => (Ok(result), opened),
-                Err(failure) => (Err(failure), None),
+            let (reply, opened, created) = match outcome {
+                Ok(Answered {
+                    result,
+                    opened,
+                    created,
+                }) => (Ok(result), opened, created),
+                Err(failure) => (Err(failure), None, None),
             };
             if let (Some(session), true, None) = (&target, opens_session, &opened) {
                 // The next request about the session opens it again.
@@ -257,15 +295,13 @@ impl Editor {
                 .outbox
                 .push(&[&message::answer(Some(&id), &reply)])
                 .await;
-            match opened {
-                Some((session, _order)) if sent.is_ok() => session.release().await,
-                // The editor has gone and never learned its id.
-                Some((session, _order)) if creates_session => {
-                    // A task of its own: this one ends with the connection.
-                    tokio::spawn(async move { connection.delete_unwanted_session(&session).await });
-                    return;
+            if sent.is_ok() {
+                if let Some(created) = created {
+                    created.keep();
                 }
-                _ => {}
+                if let Some((session, _order)) = opened {
+                    session.release().await;
+                }
             }
             if let Some(session) = target {
                 session.remove_prompt(&turn);
@@ -401,11 +437,6 @@ impl Connection {
     /// The agent that the editor asks for. `None` means the default agent.
     pub(super) fn chosen_agent_name(&self) -> Option<AgentName> {
         self.chosen_agent().agent
-    }
-
-    /// The agents that did not report their commands at the last load of a session.
-    pub(super) fn agents_without_commands(&self) -> MutexGuard<'_, HashSet<AgentName>> {
-        lock(&self.agents_without_commands)
     }
 
     pub(super) fn chosen_agent(&self) -> Chosen {
@@ -551,25 +582,27 @@ impl Connection {
     }
 }
 
-/// Runs a request that creates a conversation to its end, even if the request is cancelled. In that case the conversation is
-/// deleted, because the editor never learned its id.
-async fn complete_or_delete(
+/// Runs a request that creates a session to its end, even if the request is cancelled.
+async fn complete(
     connection: Arc<Connection>,
-    mut work: BoxFuture<'static, Result<Answered, Failure>>,
+    work: impl Future<Output = Result<Answered, Failure>> + Send + 'static,
 ) -> Result<Answered, Failure> {
+    let mut work = work
+        .map_ok(|answered| {
+            let session = answered.opened.as_ref().map(|(session, _)| Arc::clone(session));
+            Answered {
+                created: Some(UnsentSession { connection, session }),
+                ..answered
+            }
+        })
+        .boxed();
     if let Poll::Ready(result) = futures_util::poll!(&mut work) {
         return result;
     }
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
-        if let Err(Ok(Answered {
-            opened: Some((session, _)),
-            ..
-        })) = sender.send(work.await)
-        {
-            connection.delete_unwanted_session(&session).await;
-            connection.forget_closed(&session);
-        }
+        // The session is deleted with a result that is not wanted any more.
+        let _unwanted = sender.send(work.await);
     });
     let failed = |_| Err(Failure::of(ErrorKind::InternalError, "the request failed"));
     receiver.await.unwrap_or_else(failed)

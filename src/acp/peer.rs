@@ -2,12 +2,12 @@
 //!
 //! Owns the ids of the requests to the editor, and the recipients of their answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{Interrupt, InterruptKind};
-use bridge_protocol::{ConversationId, InterruptId};
+use bridge_protocol::{AgentName, ConversationId, InterruptId};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -24,6 +24,7 @@ pub(super) struct Peer {
     pub(super) outbox: Outbox,
     /// Whether editors are offered sessiond's commands.
     offers_commands: bool,
+    pub(super) agents_with_commands: AgentsWithCommands,
     state: Mutex<State>,
 }
 
@@ -38,6 +39,33 @@ struct State {
     is_disconnected: bool,
     /// The number of messages that are held back, and their total bytes.
     held: (usize, usize),
+}
+
+/// The agents that are expected to report their commands when they open a session. Shared by all editors.
+#[derive(Clone)]
+pub(super) struct AgentsWithCommands(Arc<Mutex<HashSet<AgentName>>>);
+
+impl AgentsWithCommands {
+    pub(super) fn new(agents: HashSet<AgentName>) -> Self {
+        Self(Arc::new(Mutex::new(agents)))
+    }
+
+    pub(super) fn contains(&self, agent: &AgentName) -> bool {
+        self.lock().contains(agent)
+    }
+
+    /// Records whether an agent has reported its commands.
+    pub(super) fn note(&self, agent: &AgentName, has_reported: bool) {
+        let mut agents = self.lock();
+        match has_reported {
+            true => agents.insert(agent.clone()),
+            false => agents.remove(agent),
+        };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<AgentName>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// An unanswered request to the editor, by the recipient of the answer.
@@ -65,10 +93,11 @@ pub(super) struct ForwardedQuestion {
 }
 
 impl Peer {
-    pub(super) fn new(outbox: Outbox, commands: bool) -> Arc<Self> {
+    pub(super) fn new(outbox: Outbox, commands: bool, of_agents: AgentsWithCommands) -> Arc<Self> {
         Arc::new(Self {
             outbox,
             offers_commands: commands,
+            agents_with_commands: of_agents,
             state: Mutex::default(),
         })
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::{PromptContent, RawJson};
-use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
+use bridge_protocol::{AgentName, BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use indexmap::IndexSet;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -80,6 +80,8 @@ struct State {
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
+    /// The conversation's agent, once the first snapshot has arrived.
+    agent: Option<AgentName>,
     /// The title, as the editor knows it.
     title: String,
     /// The newest turns that ended, with the checkpoints after them.
@@ -198,9 +200,11 @@ impl Session {
     }
 
     /// If the session is open, ignores events until it is attached again, because the history will contain the held events and
-    /// those of the meantime. Returns the held updates, in case the history cannot be shown.
-    pub(super) fn begin_load(&self) -> Vec<Arc<str>> {
+    /// those of the meantime. `earlier`: the turns of the prompts that the editor sent before the load. Returns the held updates,
+    /// in case the history cannot be shown.
+    pub(super) fn begin_load(&self, earlier: &[TurnId]) -> Vec<Arc<str>> {
         let mut state = self.lock();
+        state.forget_prompts(earlier);
         state.is_load_snapshot = true;
         if state.conversation.is_some() {
             // The editor may have forgotten them.
@@ -258,14 +262,10 @@ impl Session {
         self.lock().commands.clone()
     }
 
-    /// How many prompts were accepted since the snapshot.
-    pub(super) fn accepted_prompts(&self) -> usize {
-        self.lock().accepted_prompts
-    }
-
-    /// Whether a turn runs whose prompt was accepted.
-    pub(super) fn has_running_turn(&self) -> bool {
-        self.lock().running_turn.is_some()
+    /// How many prompts were accepted since the snapshot, and whether the turn of an accepted prompt runs.
+    pub(super) fn accepted_prompts(&self) -> (usize, bool) {
+        let state = self.lock();
+        (state.accepted_prompts, state.running_turn.is_some())
     }
 
     /// Whether a turn runs, or has run since the snapshot.
@@ -491,7 +491,7 @@ const UPDATE: &str = r#"{"jsonrpc":"2.0","method":"session/update""#;
 
 const COMMANDS: &str = "available_commands_update";
 const OPTIONS: &str = "config_option_update";
-pub(super) const USER_MESSAGE: &str = "user_message_chunk";
+const USER_MESSAGE: &str = "user_message_chunk";
 const SESSION_INFO: &str = "session_info_update";
 
 /// Whether a message announces commands.

@@ -24,11 +24,13 @@ use tokio::sync::OwnedMutexGuard;
 use super::editor::{Answered, Connection, is_deleted};
 use super::fork_point::ForkPoint;
 use super::message::{self, Failure, Reply};
-use super::session::{Session, Snapshot, USER_MESSAGE, chunks_of, has_turn};
+use super::prompting::submit_in_order;
+use super::session::{Session, Snapshot, chunks_of, has_turn};
 use crate::agent::members::Members;
 use crate::bridge::ClientSwitchReason;
 
-/// How long the answer to a load waits for the agent's commands. Agents report them right after they open the session.
+/// How long the answer to a load waits for the agent's commands. Agents report them right after they open the session, and a
+/// load replays everything before its answer.
 const COMMANDS_WAIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long a load waits for the newest turn. Agents write it up to 100 ms after its end.
@@ -192,16 +194,18 @@ impl Connection {
     }
 
     pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
+        // Before anything is awaited: later prompts are those of an editor that has begun to load.
+        let earlier = session.prompt_turns();
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&session.id, Some(&opening.cwd)).await?;
         let was_open = session.conversation().is_some();
-        let mut held = session.begin_load();
+        let mut held = session.begin_load(&earlier);
         let reopened = self.reopen(&session, id, &mut opening).await?;
         // Without a turn, what the agent has sent since then is not part of the history.
         let is_missing_from_history = !was_open && !session.has_seen_turn();
         if !was_open {
-            held = session.begin_load();
+            held = session.begin_load(&earlier);
         }
         let snapshot = session.attach(&self.bridge, id).await?;
         if !self.replay(&session, &snapshot).await? || is_missing_from_history {
@@ -227,19 +231,19 @@ impl Connection {
         open_answer(session, order, &snapshot)
     }
 
-    /// Waits until the agent has reported its commands, unless it reported none the last time.
+    /// Waits until the agent has reported its commands. An agent that is not known to do so is not waited for: an editor accepts
+    /// commands after the answer too. An agent that was waited for in vain is not waited for again until it reports some.
     async fn wait_for_commands(&self, session: &Session, agent: &AgentName) {
         let reported = session.commands_reported.notified();
         tokio::pin!(reported);
         reported.as_mut().enable();
-        let is_known = || session.agent_commands().is_some();
-        if !is_known() && !self.agents_without_commands().contains(agent) {
-            let _none = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
+        let agents = &self.peer.agents_with_commands;
+        if session.agent_commands().is_none() && agents.contains(agent) {
+            let reported = tokio::time::timeout(COMMANDS_WAIT_LIMIT, reported).await;
+            if reported.is_err() && session.agent_commands().is_none() {
+                agents.note(agent, false);
+            }
         }
-        match is_known() {
-            true => self.agents_without_commands().remove(agent),
-            false => self.agents_without_commands().insert(agent.clone()),
-        };
     }
 
     pub(super) async fn resume(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
@@ -256,7 +260,7 @@ impl Connection {
     }
 
     pub(super) async fn fork(&self, source: Arc<Session>, params: &str) -> Result<Answered, Failure> {
-        let _order = source.order.lock().await;
+        let order = source.order.lock().await;
         let mut opening = OpenParams::read(params)?;
         let id = self.find_conversation(&source.id, Some(&opening.cwd)).await?;
         let at = match ForkPoint::read(&opening.meta)? {
@@ -269,7 +273,8 @@ impl Connection {
             cwd: Some(opening.cwd.clone()),
             ..Fork::default()
         };
-        let branch = self.run_app_call(fork).await?.conversation.id;
+        let branch = submit_in_order(self.run_app_call(fork), order).await?;
+        let branch = branch.conversation.id;
         let opened = async {
             let session = self.session(&branch.to_string());
             self.reopen(&session, branch, &mut opening).await?;
@@ -417,13 +422,18 @@ impl Connection {
             if is_changed {
                 self.update(id, settings, None).await?;
             }
-            let resumed = self.open_at_agent(session, id, occasion).await?;
-            let is_deferred = conversation.live && is_changed && resumed.via == Via::Live;
+            // A session is not reopened while a turn runs, and the agent may take long to make the branch for an edit.
+            let resumed = match conversation.live && has_turn(conversation.state) {
+                true => None,
+                false => Some(self.open_at_agent(session, id, occasion).await?),
+            };
+            let stays_open = resumed.as_ref().is_none_or(|resumed| resumed.via == Via::Live);
+            let is_deferred = conversation.live && is_changed && stays_open;
             Ok::<_, BridgeError>((resumed, is_deferred))
         };
         match reopened.await.map_err(Failure::from) {
             Ok((resumed, is_deferred)) => {
-                let lost = session.loss_message(&resumed);
+                let lost = resumed.and_then(|resumed| session.loss_message(&resumed));
                 Ok(lost
                     .into_iter()
                     .chain(is_deferred.then(|| SETTINGS_DEFERRED_TEXT.to_owned()))
@@ -476,7 +486,7 @@ impl Connection {
             };
             for update in page.updates.into_iter().flatten() {
                 // The prompt of one more turn may be in the transcript before it is accepted.
-                let max_turns = session.accepted_prompts() + usize::from(running.is_some()) + 1;
+                let max_turns = session.accepted_prompts().0 + usize::from(running.is_some()) + 1;
                 for earlier in newest.push(update, max_turns) {
                     session.replay(earlier.get()).await;
                 }
@@ -494,15 +504,16 @@ impl Connection {
                 break;
             }
         }
-        // The held events contain the turns whose prompts were accepted since the snapshot.
+        // The held events contain the turns whose prompts were accepted since the snapshot. A later event shows a prompt that the
+        // agent has written and that is still to be accepted.
         let mut newest = newest.turns;
-        let known = usize::from(running.is_some());
-        let is_unaccepted = newest.len() > session.accepted_prompts() + known
-            && self
-                .is_prompt_unaccepted(session, snapshot.conversation.id)
-                .await?;
-        let reported = session.accepted_prompts() + usize::from(is_unaccepted);
-        let reported = newest.split_off(newest.len().saturating_sub(reported));
+        let conversation = GetConversation::of(snapshot.conversation.id);
+        let state = self.run_app_call(conversation).await?.conversation.state;
+        let (accepted, is_accepted) = session.accepted_prompts();
+        let known = accepted + usize::from(running.is_some());
+        let is_unaccepted = newest.len() > known && has_turn(state) && !is_accepted;
+        let reported = accepted + usize::from(is_unaccepted);
+        newest.truncate(newest.len().saturating_sub(reported));
         if let Some(running) = running {
             // The updates contain at least what the transcript has of the running turn, unless some were omitted.
             let written = newest.pop_front();
@@ -522,32 +533,7 @@ impl Connection {
         for update in newest.iter().flatten() {
             session.replay(update.get()).await;
         }
-        // No event shows the editor its own prompt.
-        if session.is_own_turn_running() && reported.len() == session.accepted_prompts() {
-            let own = reported.back().into_iter().flatten().map(RawJson::get);
-            for prompt in own.filter(|update| message::kind_of(update) == USER_MESSAGE) {
-                session.replay(prompt).await;
-            }
-        }
         Ok(has_history)
-    }
-
-    /// Whether the newest turn has a prompt that is still to be accepted. Waits for that: an agent that has written a prompt
-    /// accepts it soon.
-    async fn is_prompt_unaccepted(&self, session: &Session, id: ConversationId) -> Result<bool, Failure> {
-        let deadline = tokio::time::Instant::now() + NEWEST_TURN_WAIT_LIMIT;
-        loop {
-            let state = self
-                .run_app_call(GetConversation::of(id))
-                .await?
-                .conversation
-                .state;
-            let is_unaccepted = has_turn(state) && !session.has_running_turn();
-            if !is_unaccepted || tokio::time::Instant::now() >= deadline {
-                return Ok(is_unaccepted);
-            }
-            tokio::time::sleep(NEWEST_TURN_PAUSE).await;
-        }
     }
 
     /// Reads a page of the history. The last page is read again until the newest turn is written.
@@ -594,6 +580,7 @@ fn open_answer(
     Ok(Answered {
         result,
         opened: Some((session, order)),
+        created: None,
     })
 }
 

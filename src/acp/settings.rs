@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bridge_protocol::conversation::Settings;
-use bridge_protocol::method::{GetConversation, Resume, Update};
+use bridge_protocol::method::{GetConversation, Update};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ConversationId, ErrorKind};
 use serde::Deserialize;
 
 use super::editor::Connection;
 use super::message::{self, Failure, Reply};
+use super::prompting::submit_in_order;
 use super::session::Session;
 use crate::bridge::ClientSwitchReason;
 
@@ -69,13 +70,13 @@ impl Connection {
         Ok(format!(r#"{{"configOptions":{options}}}"#))
     }
 
-    /// Changes settings, one change at a time. `other`: further parameters for the agent.
+    /// Changes settings. `other`: further parameters for the agent.
     async fn set(&self, session: &Arc<Session>, settings: Settings, other: Option<RawJson>) -> Reply {
-        let _order = session.order.lock().await;
+        let order = session.order.lock().await;
         let id = self.ensure_attached(session).await?;
         session.release().await;
         self.open_closed(session, id).await?;
-        self.update(id, settings, other).await?;
+        submit_in_order(self.update(id, settings, other), order).await?;
         Ok("{}".to_owned())
     }
 
@@ -107,14 +108,6 @@ impl Connection {
             settings,
             ..Update::of(id)
         };
-        match self.bridge.update(other.clone(), update.clone()).await {
-            // The session is being opened or closed. Set it afterwards.
-            Err(error) if error.kind == ErrorKind::Busy => {
-                self.run_app_call(Resume::of(id)).await?;
-                self.bridge.update(other, update).await?;
-            }
-            set => drop(set?),
-        }
-        Ok(())
+        self.bridge.update(other, update).await.map(drop)
     }
 }

@@ -1,5 +1,6 @@
 //! `agent/…`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bridge_protocol::method::{Authenticate, ListAgents, Logout};
@@ -8,6 +9,7 @@ use bridge_protocol::{AgentName, BridgeError};
 
 use super::{Bridge, handlers};
 use crate::agent::client::ClientProfile;
+use crate::agent::kinds;
 use crate::agent::process::AgentCommand;
 use crate::agent::session::Initialized;
 
@@ -35,6 +37,13 @@ impl Bridge {
     #[must_use]
     pub fn default_agent(&self) -> AgentName {
         self.registry.services().catalog.default_agent()
+    }
+
+    /// The agents whose kind is known. They report their commands when they open a session.
+    pub fn agents_of_known_kinds(&self) -> HashSet<AgentName> {
+        let entries = self.registry.services().catalog.entries().iter();
+        let known = entries.filter(|entry| *entry.kind != kinds::GENERIC);
+        known.map(|entry| entry.name.clone()).collect()
     }
 
     /// Returns an agent's answer to `initialize`. Starts the agent, unless the answer is known.

@@ -38,7 +38,7 @@ pub use crate::conversation::actor::ClientSwitchReason;
 use crate::conversation::actor::Message;
 pub use crate::conversation::client_request::{ClientRequest, ClientSuitability};
 pub use crate::conversation::effect::NewTurn;
-pub use crate::conversation::events::{Delivery, EncodedEvent, NewestTurn, Subscriber};
+pub use crate::conversation::events::{Delivery, EncodedEvent, Subscriber};
 
 /// The longest idempotency key: enough for a few UUIDs and a name. Keys are stored for days.
 const MAX_REQUEST_ID_BYTES: usize = 256;

@@ -20,7 +20,6 @@ use bridge_protocol::event::Event;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, Cursor, TurnId};
 use futures_util::future::BoxFuture;
-use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::client_request::{ClientRequest, ClientSuitability};
@@ -46,17 +45,8 @@ pub struct EncodedEvent {
     params: Option<Arc<str>>,
     /// Whether it is an update in the session of a subagent. It has parameters and no text then.
     is_of_subagent: bool,
-    /// For a snapshot.
-    newest_turn: Option<Box<NewestTurn>>,
-}
-
-/// What the snapshot for an editor contains of the newest turn, in addition to its event.
-#[derive(Clone, Debug, Default)]
-pub struct NewestTurn {
-    /// When it began, if its prompt has not been accepted yet. Its transcript may already contain the prompt.
-    pub unaccepted_since: Option<Timestamp>,
-    /// Its updates that are still held.
-    pub updates: Vec<EncodedEvent>,
+    /// For a snapshot: the updates of the running turn that are still held.
+    turn_updates: Vec<EncodedEvent>,
 }
 
 impl EncodedEvent {
@@ -70,7 +60,7 @@ impl EncodedEvent {
             is_of_turn: false,
             params: None,
             is_of_subagent: false,
-            newest_turn: None,
+            turn_updates: Vec::new(),
         }
     }
 
@@ -91,10 +81,10 @@ impl EncodedEvent {
         self.params.as_deref()
     }
 
-    /// The newest turn, if the event is a snapshot.
+    /// The updates of the running turn that are still held, if the event is a snapshot.
     #[must_use]
-    pub fn newest_turn(&self) -> Option<&NewestTurn> {
-        self.newest_turn.as_deref()
+    pub fn turn_updates(&self) -> &[EncodedEvent] {
+        &self.turn_updates
     }
 
     /// The agent's update, byte for byte, if the event is one.
@@ -581,11 +571,11 @@ impl Stream {
         self.channel.subscribers.extend(seat);
     }
 
-    /// A snapshot for one subscriber.
+    /// A snapshot for one subscriber, with the updates of the running turn that are still held.
     #[must_use]
-    pub fn snapshot(&self, event: &Event, newest_turn: NewestTurn, at: &str) -> EncodedEvent {
+    pub fn snapshot(&self, event: &Event, turn_updates: Vec<EncodedEvent>, at: &str) -> EncodedEvent {
         EncodedEvent {
-            newest_turn: Some(Box::new(newest_turn)),
+            turn_updates,
             ..self.hub.snapshot(self.conversation, event, at)
         }
     }

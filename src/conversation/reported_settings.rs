@@ -6,6 +6,7 @@
 //! This module owns what is stored; it must not know when.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bridge_protocol::conversation::{SessionInfo, Settings};
 use bridge_protocol::raw::RawJson;
@@ -59,13 +60,19 @@ impl SettingChange {
         }
     }
 
-    /// Its value as text.
+    /// Its value as text, an option's as JSON.
     #[must_use]
     pub fn value(&self) -> &str {
         match self {
             Self::Model(value) | Self::Mode(value) => value,
             Self::Option(_, value) => value.get(),
         }
+    }
+}
+
+impl fmt::Display for SettingChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.name(), self.value())
     }
 }
 

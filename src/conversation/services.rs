@@ -214,6 +214,7 @@ impl Services {
             conversation,
             gap: false,
             running: None,
+            unaccepted: None,
             session: None,
         };
         self.hub.announce(id, &event, &time::text(now()));

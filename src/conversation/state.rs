@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bridge_protocol::conversation::{
-    Continuation, Conversation, ConversationState, RunningTurn, SessionInfo, Settings,
+    Continuation, Conversation, ConversationState, RunningTurn, SessionInfo, Settings, UnacceptedTurn,
 };
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
+use bridge_protocol::method::Update;
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
@@ -309,6 +310,8 @@ pub struct Model<R> {
     pub closing: Option<Closing<R>>,
     /// The callers that wait for the session to be open, with the fidelity that each requested.
     pub resume_waiters: Vec<(Caller<R>, Fidelity)>,
+    /// Changes of settings that wait for the running operation or closing, in order of arrival.
+    pub waiting_updates: VecDeque<(Update, Option<RawJson>, Caller<R>)>,
     /// Running calls with an idempotency key.
     pub open_requests: Vec<OpenRequest<R>>,
     /// The turn of a scheduled continuation that is due, until it begins.
@@ -347,6 +350,7 @@ impl<R> Model<R> {
             queue: VecDeque::new(),
             operation: None,
             resume_waiters: Vec::new(),
+            waiting_updates: VecDeque::new(),
             open_requests: Vec::new(),
             due_turn: None,
             session_info: SessionInfo::default(),
@@ -459,11 +463,15 @@ impl<R> Model<R> {
             })
     }
 
-    /// When the present turn began, if its prompt has not been accepted yet.
+    /// The present turn, if its prompt has not been accepted yet.
     #[must_use]
-    pub fn unaccepted_since(&self) -> Option<Timestamp> {
+    pub fn unaccepted_turn(&self) -> Option<UnacceptedTurn> {
         let turn = self.turn.as_ref().filter(|turn| !turn.announced)?;
-        Some(turn.started_at)
+        Some(UnacceptedTurn {
+            turn_id: turn.request.turn_id.clone(),
+            prompt: turn.request.prompt.clone(),
+            started_at: turn.started_at,
+        })
     }
 
     /// Whether the actor may end: nothing is open, runs or waits.

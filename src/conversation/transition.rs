@@ -29,7 +29,7 @@ use bridge_protocol::event::Event;
 use crate::store::RequestRecord;
 
 use super::answer::{Answer, CallKey, Caller};
-use super::effect::{Disposition, Effect, Now, Work, WorkResult};
+use super::effect::{Call, Disposition, Effect, Now, Work, WorkResult};
 use super::error::ConversationError;
 use super::state::{Model, OpenRequest, Operation, OperationKind, Stage, Turn};
 
@@ -73,6 +73,12 @@ impl<R> Model<R> {
 
     /// Starts whatever waits and can start now.
     fn start_waiting_work(&mut self) {
+        while self.operation.is_none()
+            && self.closing.is_none()
+            && let Some((call, params, caller)) = self.waiting_updates.pop_front()
+        {
+            self.refuse_or_carry_out(Call::Update(call, params), caller);
+        }
         if self.operation.is_some() || self.closing.is_some() || self.is_paused {
             return;
         }

@@ -57,6 +57,8 @@ pub struct UpstreamSession {
     pub forwarded_requests: HashMap<AgentRequestId, oneshot::Sender<Result<Box<RawValue>, CallError>>>,
     /// The settings that the agent is asked for.
     pub setting_requests: Option<SettingRequests>,
+    /// The requests for settings that the agent has not answered yet. It may accept one long after its deadline.
+    pub unanswered_settings: HashMap<AgentRequestId, SettingChange>,
     /// Whether the session's own process may still write after the agent has reported that the session is closed.
     pub close_answers_early: bool,
     /// How many prompts its transcript may contain.
@@ -70,7 +72,7 @@ pub struct UpstreamSession {
 /// Settings that the agent is asked for, one after the other. They fail if this is dropped.
 pub struct SettingRequests {
     /// The request that the agent has not answered yet.
-    pub current: Option<(AgentRequestId, SettingChange)>,
+    pub current: Option<AgentRequestId>,
     /// Those that follow.
     pub next: VecDeque<SettingChange>,
     /// Further parameters for the agent, as an editor sent them.
@@ -308,6 +310,7 @@ async fn open_attached(
         prompt: None,
         forwarded_requests: HashMap::new(),
         setting_requests: None,
+        unanswered_settings: HashMap::new(),
         close_answers_early: entry.kind.close_answers_early,
         prompt_tally: PromptTally::new(matches!(opening, OpenMode::New { .. }).then_some(0)),
         deadline,

@@ -366,16 +366,10 @@ pub(super) fn upstream_prefix(upstream_id: &UpstreamId) -> Vec<u8> {
     key
 }
 
-/// Returns the common prefix of an upstream id's keys under one root.
-pub(super) fn upstream_root_prefix(upstream_id: &UpstreamId, root: &TranscriptRoot) -> Vec<u8> {
-    let mut key = upstream_prefix(upstream_id);
-    key.extend_from_slice(root.as_str().as_bytes());
-    key.push(0);
-    key
-}
-
 fn upstream_key(owner: &UpstreamOwner) -> Vec<u8> {
-    let mut key = upstream_root_prefix(&owner.upstream_id, &owner.root);
+    let mut key = upstream_prefix(&owner.upstream_id);
+    key.extend_from_slice(owner.root.as_str().as_bytes());
+    key.push(0);
     key.extend_from_slice(owner.id.as_bytes());
     key
 }

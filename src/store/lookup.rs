@@ -149,11 +149,14 @@ impl Store {
         upstream_id: &UpstreamId,
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<ConversationId>, StoreError> {
-        let prefix = match root {
-            Some(root) => apply::upstream_root_prefix(upstream_id, root),
-            None => apply::upstream_prefix(upstream_id),
-        };
-        self.read(|view| Ok(view.owner_ids(&prefix)?.into_iter().collect()))
+        let prefix = apply::upstream_prefix(upstream_id);
+        let owners = self.read(|view| view.owners_with_prefix(&prefix))?;
+        let ids: BTreeSet<_> = owners
+            .into_iter()
+            .filter(is_below(root))
+            .map(|owner| owner.id)
+            .collect();
+        Ok(ids.into_iter().collect())
     }
 
     /// Returns the records of the conversations that have or had an upstream id, under one root or under any, without deleted
@@ -186,9 +189,7 @@ impl Store {
         root: Option<&TranscriptRoot>,
     ) -> Result<Vec<(UpstreamId, ConversationId)>, StoreError> {
         let owners = self.read(|view| view.owners_with_prefix(prefix.as_bytes()))?;
-        let owners = owners
-            .into_iter()
-            .filter(|owner| root.is_none_or(|root| owner.root == *root));
+        let owners = owners.into_iter().filter(is_below(root));
         Ok(owners.map(|owner| (owner.upstream_id, owner.id)).collect())
     }
 
@@ -544,6 +545,11 @@ impl View<'_> {
             .filter_map(|(key, _)| apply::read_upstream_key(key))
             .collect())
     }
+}
+
+/// Selects the owners of ids under one root, or of all if `root` is `None`.
+fn is_below(root: Option<&TranscriptRoot>) -> impl Fn(&UpstreamOwner) -> bool {
+    move |owner| root.is_none_or(|root| owner.root.is_same_folder(root))
 }
 
 fn require_single(

@@ -7,6 +7,7 @@ mod continuation;
 mod unfinished_head;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use bridge_protocol::conversation::{BranchedVia, Limit, OnLimit, Parent, Settings};
 use bridge_protocol::link::{Fidelity, LineageEntry, Link};
@@ -409,6 +410,14 @@ impl TranscriptRoot {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether both are one folder, perhaps by different paths. Reads links only if the paths differ.
+    #[must_use]
+    pub fn is_same_folder(&self, other: &Self) -> bool {
+        let [own, other] = [self, other].map(|root| Path::new(&root.0));
+        let real = |path: &Path| path.canonicalize().ok();
+        own == other || real(own).is_some_and(|own| real(other) == Some(own))
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, eventually, run};
+use super::editor::{Editor, Stalled, eventually, run};
 use super::recorder::Recorder;
 use crate::gate::Gate;
 use crate::home::Home;
@@ -293,8 +293,7 @@ fn a_cancellation_that_is_sent_as_a_request_is_carried_out_and_answered() {
 fn a_session_is_deleted_whose_request_was_cancelled() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let sessions = |editor: &mut Editor| -> Vec<Value> {
         let listed = editor.call("session/list", json!({}));
         listed.result()["sessions"].as_array().unwrap().clone()
@@ -324,4 +323,44 @@ fn a_session_is_deleted_whose_request_was_cancelled() {
     editor.finish(request).result();
     editor.notify("$/cancel_request", json!({"requestId": request}));
     assert_eq!(sessions(&mut editor).len(), 2);
+}
+
+/// The editor has stopped reading, so the answer waits for room.
+#[test]
+fn a_session_is_deleted_whose_editor_left_before_the_answer() {
+    const ROOM: usize = 16;
+    let home = Home::with_config(&format!("[limits]\nsubscriber_events = {ROOM}\n"));
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.prompt(&session, &"long ".repeat(100_000)).result();
+    let conversations = || -> Vec<Value> {
+        let listed = run(&home, &["ls", "--all", "--json"]);
+        let mut listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        listed["conversations"]
+            .as_array_mut()
+            .unwrap()
+            .drain(..)
+            .collect()
+    };
+    let count = conversations().len();
+    let mut leaving = Stalled::start(&home);
+    leaving.begin_load(&session, &home);
+    let request = |id: usize, method: &str, params: Value| {
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+    };
+    // These are answered at once and in order.
+    for id in 0..ROOM {
+        leaving.line(&request(id, "session/cancel", json!({"sessionId": "none"})));
+    }
+    leaving.line(&request(
+        ROOM,
+        "session/new",
+        json!({"cwd": home.project(), "mcpServers": []}),
+    ));
+    eventually(|| {
+        let listed = conversations();
+        listed.len() > count && listed.iter().all(|listed| listed["live"] == true)
+    });
+    drop(leaving);
+    eventually(|| conversations().len() == count);
 }

@@ -87,14 +87,41 @@ fn an_earlier_prompt_is_replaced() {
     assert_eq!(said(&edited), "echo: first");
 }
 
+/// The agent refuses copies, so the history before the edited turn is sent to a new session as text. Each later edit is of a
+/// turn before or at the beginning of that session.
+#[test]
+fn an_edit_as_text_begins_in_an_older_session() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    for text in ["one", "two", "[[say three]][[forget copies]]"] {
+        editor.prompt(&session, text).result();
+    }
+    for (edit, kept, dropped, last) in [
+        ("/edit 3 better", ["one", "two"], "three", "better"),
+        ("/edit 3 better still", ["one", "two"], "three", "better still"),
+        ("/edit 2 another", ["one", "echo: one"], "two", "another"),
+    ] {
+        editor.prompt(&session, edit).result();
+        let recalled = editor.recalled(&session);
+        let [retold] = &recalled[..] else {
+            panic!("{edit}: {recalled:?}")
+        };
+        assert!(kept.iter().all(|kept| retold.contains(kept)), "{edit}: {retold}");
+        assert!(
+            !retold.contains(dropped) && retold.ends_with(last),
+            "{edit}: {retold}"
+        );
+    }
+}
+
 /// The place of the edit is looked up in another thread first; a cancellation and a prompt that arrive
 /// meanwhile must not overtake the edit.
 #[test]
 fn an_edit_is_cancelled_before_its_turn_begins() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let edit = editor.begin_prompt(&session, "/edit 1 [[hang]]");
     editor.cancel(&session);
     assert_eq!(editor.finish(edit).result()["stopReason"], "cancelled");
@@ -129,8 +156,7 @@ fn an_edit_waits_until_a_cancelled_one_is_given_up() {
 fn what_cannot_be_done_names_what_can() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     for (command, words) in [
         ("/rewind 99", "There is no turn 99; /history lists the turns."),
         ("/continue", "no turn was interrupted: send the next prompt"),
@@ -183,8 +209,7 @@ fn a_limit_is_waited_for_on_request() {
 fn a_command_is_refused_in_words_while_a_turn_runs() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let running = editor.begin_endless(&session);
     let words = said(&editor.prompt(&session, "/rewind 1"));
     assert!(

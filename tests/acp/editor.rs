@@ -116,6 +116,13 @@ impl Editor {
         (editor, session)
     }
 
+    /// Starts `sessionctl acp`, creates a session, and sends the prompt `one`.
+    pub(super) fn after_one_turn(home: &Home) -> (Self, String) {
+        let (mut editor, session) = Self::in_session(home);
+        editor.prompt(&session, "one").result();
+        (editor, session)
+    }
+
     /// Starts this command and initializes it with these parameters. Also returns the result of `initialize`.
     pub(super) fn initialized(command: &mut Command, mut params: Value) -> (Self, Value) {
         let mut editor = Self::spawn(command);
@@ -379,7 +386,7 @@ impl Stalled {
     pub(super) fn open(&mut self, session: &str, home: &Home) {
         let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "session/resume", "params": params});
-        self.stream.write_all(format!("{request}\n").as_bytes()).unwrap();
+        self.line(&request.to_string());
         let (mut line, mut byte) = (Vec::new(), [0]);
         while byte != *b"\n" {
             self.stream.read_exact(&mut byte).unwrap();
@@ -387,6 +394,19 @@ impl Stalled {
         }
         let answer: Value = serde_json::from_slice(&line).unwrap();
         assert!(answer["result"].is_object(), "{answer}");
+    }
+
+    pub(super) fn line(&mut self, line: &str) {
+        self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// Begins to load a session whose history is larger than what the socket buffers, and reads only its beginning.
+    pub(super) fn begin_load(&mut self, session: &str, home: &Home) {
+        let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": []});
+        self.line(
+            &json!({"jsonrpc": "2.0", "id": "load", "method": "session/load", "params": params}).to_string(),
+        );
+        self.stream.read_exact(&mut [0; 256]).unwrap();
     }
 
     /// Reads to the end of the connection. Returns the number of bytes.

@@ -34,6 +34,7 @@ mod settings;
 mod stalled;
 mod subagents;
 mod titles;
+mod unanswered;
 
 use crate::home::Home;
 use crate::support::DEADLINE;

@@ -20,6 +20,18 @@ fn is_update(message: &Value, kind: &str) -> bool {
     message["params"]["update"]["sessionUpdate"] == kind
 }
 
+/// The line of a script that reports a command.
+pub(super) fn commands_report() -> String {
+    let commands = json!([{"name": "slow", "description": "Reported late"}]);
+    scripted::update(&json!({"sessionUpdate": COMMANDS, "availableCommands": commands}))
+}
+
+/// Makes the scripted agent report commands, in a session of its own. From then on, loads of its sessions wait for theirs.
+pub(super) fn report_commands(editor: &mut Editor, home: &Home) {
+    let session = editor.new_session_of("scripted", home);
+    editor.prompt(&session, &commands_report()).result();
+}
+
 /// Loads a session in a new process. The whole history must come before the answer.
 fn loaded(home: &Home, session: &str) -> Answered {
     let mut editor = Editor::start(home);
@@ -66,8 +78,7 @@ fn nothing_is_said_of_a_session_before_the_editor_knows_it() {
 fn a_load_replays_the_whole_history_before_its_answer() {
     let home = Home::new();
     let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     editor
         .prompt(&session, r#"[[tool Read {"path":"a"}]] [[say two]]"#)
         .result();
@@ -113,8 +124,7 @@ fn a_session_that_was_never_prompted_is_loaded_and_resumed_in_a_new_process() {
 fn sessions_are_listed_forked_and_deleted() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let fork = editor.on("session/fork", &session, &home);
     let branch = fork.session_id();
     assert_ne!(branch, session);
@@ -222,8 +232,7 @@ fn a_transcript_whose_folder_is_gone_is_loaded_in_the_folder_of_the_editor() {
 fn requests_behind_a_load_wait_for_it() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (editor, session) = Editor::after_one_turn(&home);
     assert!(editor.end().0.success());
     let mut editor = Editor::start(&home);
     let load = editor.begin_on("session/load", &session, &home);
@@ -246,8 +255,7 @@ fn requests_behind_a_load_wait_for_it() {
 fn settings_wait_while_a_session_is_reopened() {
     let (home, gate) = Gate::home();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     gate.hold("session/resume");
     gate.kill_last();
     let prompt = editor.begin_prompt(&session, "[[settings]]");
@@ -272,8 +280,7 @@ fn settings_wait_while_a_session_is_reopened() {
 fn a_daemon_that_stops_ends_a_load() {
     let (home, gate) = Gate::home();
     let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (editor, session) = Editor::after_one_turn(&home);
     editor.kill();
     drop(daemon);
     let daemon = home.start();
@@ -344,8 +351,7 @@ fn a_conversation_whose_agent_is_not_configured_any_more_is_not_unknown() {
     let home = Home::new();
     let _recorder = Recorder::in_home(&home);
     let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (editor, session) = Editor::after_one_turn(&home);
     editor.kill();
     daemon.kill();
     home.configure("");
@@ -424,8 +430,7 @@ fn the_servers_and_folders_of_a_load_apply_to_an_open_session() {
     let filter = r#"sed -u 's/"sessionCapabilities":{/&"additionalDirectories":{},/'"#;
     let recorder = Recorder::filtered(&home, filter);
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let folder = home.folder_named("more");
     let server_named = |name: &str| json!({"name": name, "command": "/bin/cat", "args": [], "env": []});
     let load = |editor: &mut Editor, method: &str, servers: Value, folders: Value| {
@@ -534,6 +539,32 @@ fn what_comes_before_the_agents_answer_follows_the_answer_to_the_editor() {
         seen.retain(|message| !replayed(message));
         follows(seen);
     }
+}
+
+/// The agent reports its commands only after the first load, and is waited for at the next one.
+#[test]
+fn a_load_waits_for_the_commands_of_an_agent_that_was_slow_before() {
+    let able = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
+    let home = Home::with_config(&scripted::configured("scripted", Some(able)));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let first = editor.new_session_of("scripted", &home);
+    let loaded = Editor::start(&home).on("session/load", &first, &home);
+    assert!(loaded.kinds().contains(&COMMANDS), "{loaded:?}");
+    editor.prompt(&first, &commands_report()).result();
+
+    let second = editor.new_session_of("scripted", &home);
+    let mut other = Editor::start(&home);
+    let load = other.begin_on("session/load", &second, &home);
+    // The agent has no transcript to replay. The load says so, and then waits.
+    other.until(|message| {
+        let text = message["params"]["update"]["content"]["text"].as_str();
+        text.is_some_and(|text| text.starts_with("The history cannot be shown"))
+    });
+    editor.prompt(&second, &commands_report()).result();
+    let loaded = other.finish(load);
+    assert_eq!(loaded.kinds(), [COMMANDS]);
+    assert_eq!(loaded.updates()[0]["availableCommands"][0]["name"], "slow");
 }
 
 /// Editors sign in by the code, and some by what stands beside it.

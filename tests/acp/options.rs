@@ -75,8 +75,7 @@ fn a_boolean_option_is_sent_to_editors_that_advertise_it() {
 fn a_setting_of_a_session_that_is_closed_in_its_agent_is_checked_by_the_agent() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let refused = [
         (
             "session/set_config_option",

@@ -89,8 +89,7 @@ fn what_is_attached_to_an_edit_reaches_the_agent() {
     let home = Home::new();
     let recorder = Recorder::in_home(&home);
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let attached = json!({"type": "resource_link", "uri": "file:///notes.md", "name": "notes.md"});
     let prompt = json!([{"type": "text", "text": "/edit 1 two"}, attached]);
     let edited = editor.call("session/prompt", json!({"sessionId": session, "prompt": prompt}));

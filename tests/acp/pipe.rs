@@ -16,8 +16,7 @@ use crate::home::Home;
 fn a_killed_editor_loses_nothing_of_its_turn() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     editor.begin_prompt(&session, "[[say begun]] [[ask may I]] [[say ended]]");
     editor.until_said("begun");
     editor.kill();
@@ -37,8 +36,7 @@ fn a_killed_editor_loses_nothing_of_its_turn() {
 fn a_killed_daemon_loses_no_history_and_no_id() {
     let home = Home::new();
     let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let prompt = editor.begin_endless(&session);
     editor.line(r#"{"id":"a list","method":"session/list","jsonrpc":"2.0","params":{}}"#);
     editor.until(|message| message["id"] == "a list");

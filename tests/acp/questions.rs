@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::editor::{Editor, run, show};
+use super::opening::report_commands;
 use crate::home::{Home, kill_now};
 use crate::scripted;
 
@@ -184,6 +185,8 @@ fn a_question_that_was_never_sent_is_not_withdrawn() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let _daemon = home.start();
     let (mut one, mut other) = (Editor::start(&home), Editor::start(&home));
+    // The load does not end before it is cancelled, because it waits for commands.
+    report_commands(&mut one, &home);
     let session = one.new_session_of("scripted", &home);
     let script = [
         scripted::chunk("begun"),

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
-use super::editor::{Editor, eventually, run, sessionctl, show};
-use super::recorder::Recorder;
+use super::editor::{Editor, eventually, run, show};
+use super::opening::{commands_report, report_commands};
+use super::unanswered::begin_held_setting;
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::scripted;
@@ -18,8 +19,7 @@ use crate::scripted;
 fn a_turn_that_ends_during_a_load_is_shown_once() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let tools = r#"[[tool Read {"path":"a"}]]"#.repeat(600);
     editor.prompt(&session, &tools).result();
     let shown = show(&home, &session);
@@ -49,76 +49,100 @@ fn a_turn_that_ends_during_a_load_is_shown_once() {
     }
 }
 
-/// The agent writes a turn to its transcript and sends nothing of it, so its prompt is accepted only later.
-#[test]
-fn a_prompt_that_is_loaded_before_it_is_accepted_is_shown_once() {
-    let home = Home::new();
-    let pipe = home.path().join("loaded");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let filter = format!(
-        "while IFS= read -r line; do case $line in *'echo: late'*) read -r _ < '{}';; esac; printf '%s\\n' \"$line\"; done",
-        pipe.display()
-    );
-    let _recorder = Recorder::filtered(&home, &filter);
-    let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
-    let shown = show(&home, &session);
-    let transcript = home.transcript(shown["head"].as_str().unwrap()).unwrap();
-    let texts = |messages: &[Value]| -> Vec<String> {
+/// Starts a prompt that is not accepted until the gate is opened, because another client's setting is unanswered.
+fn begin_unaccepted(editor: &mut Editor, session: &str, home: &Home, gate: &Gate) -> (u64, Child) {
+    let setting = begin_held_setting(home, session, gate);
+    let turn = editor.begin_prompt(session, "two");
+    eventually(|| show(home, session)["state"] == "prompting");
+    (turn, setting)
+}
+
+/// Writes a prompt to a transcript, as an agent does that writes it before it sends anything.
+fn write_prompt(transcript: &Path, text: &str) {
+    let written = fs::read_to_string(transcript).unwrap();
+    let records = written
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let records: Vec<Value> = records.filter(|record| record["uuid"].is_string()).collect();
+    let mut prompt = records
+        .iter()
+        .find(|record| record["type"] == "user")
+        .unwrap()
+        .clone();
+    prompt["parentUuid"] = records.last().unwrap()["uuid"].clone();
+    prompt["uuid"] = json!("0b2f6c1e-7a53-4c0e-9a43-5d1f0e1c7b22");
+    prompt["timestamp"] = json!("2099-01-01T00:00:00.000Z");
+    prompt["message"]["content"] = json!(text);
+    fs::write(transcript, format!("{written}{prompt}\n")).unwrap();
+}
+
+/// How often each of these texts is shown.
+fn counts<'a>(messages: &[Value], texts: &[&'a str]) -> Vec<(&'a str, usize)> {
+    let count = |text: &str| {
         let updates = messages.iter().map(|message| &message["params"]["update"]);
-        let texts = updates.filter_map(|update| update["content"]["text"].as_str());
-        texts.map(str::to_owned).collect()
+        updates.filter(|update| update["content"]["text"] == text).count()
     };
-    let is_written = |text: &str| fs::read_to_string(&transcript).unwrap().contains(text);
+    texts.iter().map(|text| (*text, count(text))).collect()
+}
 
-    let mut other = Editor::start(&home);
-    let turn = editor.begin_prompt(&session, "late one");
-    eventually(|| is_written("echo: late one"));
-    let mut messages = other.on("session/load", &session, &home).before;
-    fs::write(&pipe, "now\n").unwrap();
-    messages
-        .extend(other.until(|message| message["params"]["update"]["content"]["text"] == "echo: late one"));
-    assert_eq!(
-        texts(&messages),
-        ["one", "echo: one", "late one", "echo: late one"]
-    );
-    editor.finish(turn).result();
-
-    // An editor that loads the session again shows the prompt that it sent itself.
-    let turn = editor.begin_prompt(&session, "late two");
-    eventually(|| is_written("echo: late two"));
-    let mut messages = editor.on("session/load", &session, &home).before;
-    fs::write(&pipe, "now\n").unwrap();
-    messages.extend(editor.finish(turn).before);
-    let shown = texts(&messages);
-    assert!(
-        shown.ends_with(&["late one", "echo: late one", "late two", "echo: late two"].map(Into::into)),
-        "{shown:?}"
-    );
-    assert_eq!(shown.len(), 6, "{shown:?}");
+/// An editor that loads the session again has forgotten the prompt that it sent itself.
+#[test]
+fn a_prompt_that_is_not_accepted_during_a_load_is_shown_once() {
+    for (is_own, is_written) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (home, gate) = Gate::home();
+        let _daemon = home.start();
+        let (mut editor, session) = Editor::after_one_turn(&home);
+        let shown = show(&home, &session);
+        let transcript = home.transcript(shown["head"].as_str().unwrap()).unwrap();
+        let (turn, mut setting) = begin_unaccepted(&mut editor, &session, &home, &gate);
+        if is_written {
+            write_prompt(&transcript, "two");
+        }
+        let mut other = Editor::start(&home);
+        let reader = if is_own { &mut editor } else { &mut other };
+        let mut messages = reader.on("session/load", &session, &home).before;
+        gate.open();
+        messages
+            .extend(reader.until(|message| message["params"]["update"]["content"]["text"] == "echo: two"));
+        let texts = ["one", "echo: one", "two", "echo: two"];
+        assert_eq!(
+            counts(&messages, &texts),
+            texts.map(|text| (text, 1)),
+            "own: {is_own}, written: {is_written}"
+        );
+        editor.finish(turn).result();
+        assert!(setting.wait().unwrap().success());
+    }
 }
 
 #[test]
-fn a_prompt_that_is_accepted_after_a_load_and_not_written_yet_is_shown() {
-    let (home, gate) = Gate::home();
+fn an_editor_that_loads_the_session_again_is_shown_its_queued_prompt() {
+    let home = Home::new();
     let _daemon = home.start();
     let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
-    let mut other = Editor::start(&home);
-    gate.hold("session/prompt");
-    let turn = editor.begin_prompt(&session, "two");
-    gate.wait_until_held();
-    let loaded = other.on("session/load", &session, &home);
-    gate.open();
-    editor.finish(turn).result();
-    let mut messages = loaded.before;
-    messages.extend(other.until(|message| message["params"]["update"]["content"]["text"] == "echo: two"));
-    for text in ["one", "two"] {
-        let shown = messages.iter().map(|message| &message["params"]["update"]);
-        let shown = shown.filter(|update| update["content"]["text"] == text);
-        assert_eq!(shown.count(), 1, "{text}");
+    let first = editor.begin_prompt(&session, "[[ask may I]] [[say one]]");
+    let asked = editor.until_permission_asked();
+    let second = editor.begin_prompt(&session, "two");
+    // Requests are handled in order, so the load begins after the prompt is queued, and before the third arrives.
+    let load = editor.begin_on("session/load", &session, &home);
+    let third = editor.begin_prompt(&session, "three");
+    let mut messages = editor.finish(load).before;
+    editor.allow(&asked);
+    for turn in [first, second, third] {
+        let answered = editor.finish(turn);
+        answered.result();
+        messages.extend(answered.before);
     }
+    let texts = [
+        "[[ask may I]] [[say one]]",
+        "one",
+        "two",
+        "echo: two",
+        "three",
+        "echo: three",
+    ];
+    let expected = texts.map(|text| (text, usize::from(text != "three")));
+    assert_eq!(counts(&messages, &texts), expected);
 }
 
 /// An editor that offers files, and a session.
@@ -131,12 +155,7 @@ fn with_files(home: &Home) -> (Editor, String) {
 /// Starts a load of an open session with other servers. The load has to wait, before it gets a snapshot,
 /// because the agent has not answered a setting of another client.
 fn begin_held_load(editor: &mut Editor, session: &str, home: &Home, gate: &Gate) -> (u64, Child) {
-    gate.hold("session/set_mode");
-    let setting = sessionctl(home, &["set", session, "mode=plan"])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    gate.wait_until_held();
+    let setting = begin_held_setting(home, session, gate);
     let server = json!({"name": "a", "command": "/bin/true", "args": [], "env": []});
     let params = json!({"sessionId": session, "cwd": home.project(), "mcpServers": [server]});
     let load = editor.begin("session/load", params);
@@ -197,12 +216,13 @@ fn what_the_agent_asks_of_the_editor_during_a_load_waits_for_its_end() {
     assert!(setting.wait().unwrap().success());
 }
 
-/// The agent reports no commands, so the load waits for them while the turn ends.
+/// The agent reports its commands at the end of the turn, and the load waits for them.
 #[test]
 fn the_updates_of_a_turn_that_ends_during_a_load_come_before_its_answer() {
     let home = Home::with_config(&scripted::configured("scripted", None));
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
+    report_commands(&mut editor, &home);
     let session = editor.new_session_of("scripted", &home);
     let script = [
         scripted::chunk("begun"),
@@ -210,6 +230,7 @@ fn the_updates_of_a_turn_that_ends_during_a_load_come_before_its_answer() {
             .to_owned(),
         r#"await "a""#.to_owned(),
         scripted::chunk("late"),
+        commands_report(),
     ];
     let turn = editor.begin_prompt(&session, &script.join("\n"));
     editor.until_said("begun");

@@ -40,8 +40,7 @@ fn each_kind_of_content_reaches_the_agent() {
 fn a_resume_needs_no_servers_and_replays_nothing() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (_editor, session) = Editor::after_one_turn(&home);
     let mut editor = Editor::start(&home);
     let params = json!({"sessionId": session, "cwd": home.project()});
     let resumed = editor.call("session/resume", params);
@@ -127,8 +126,7 @@ fn a_session_whose_folder_is_gone_is_not_lost() {
 fn a_prompt_behind_a_load_is_cancelled_alone() {
     let (home, gate) = Gate::home();
     let mut daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (editor, session) = Editor::after_one_turn(&home);
     editor.kill();
     for method in ["session/cancel", "$/cancel_request"] {
         drop(daemon);

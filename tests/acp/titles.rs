@@ -11,8 +11,7 @@ use crate::scripted;
 fn a_new_title_reaches_the_editors_that_have_the_session_open() {
     let home = Home::new();
     let _daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (mut editor, session) = Editor::after_one_turn(&home);
     let mut other = Editor::start(&home);
     other.on("session/load", &session, &home).result();
     for title in ["renamed", "renamed again", ""] {

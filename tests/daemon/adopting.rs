@@ -1,6 +1,7 @@
 //! Adoption: transcripts that were made elsewhere become conversations and continue with their whole content.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use bridge_protocol::ConversationId;
@@ -659,4 +660,52 @@ async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     app.close(adopted).await;
     let checked = app.ask("transcript/check", adopted).await;
     assert_eq!(checked["findings"], json!([]));
+}
+
+/// A session belongs to a folder of transcripts, whatever the agent is called and however the configuration writes the
+/// folder.
+#[tokio::test]
+async fn a_session_stays_with_its_conversation_when_the_agent_or_its_folder_gets_another_name() {
+    let home = Home::new();
+    let root = home.data().join("loopback");
+    fs::create_dir_all(&root).unwrap();
+    let link = home.path().join("link");
+    symlink(&root, &link).unwrap();
+    let configure = |name: &str, folder: &Path| {
+        home.configure(&format!(
+            "[agents.{name}]\nkind = \"loopback\"\ncommand = {:?}\nargs = [\"loopback-agent\", \"--data\", {:?}]\n\
+             transcripts = {folder:?}\n",
+            env!("CARGO_BIN_EXE_sessiond"),
+            home.data()
+        ));
+    };
+    configure("first", &root);
+    let (daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "first").await;
+    app.send(id, "one").await;
+    let session = app.get(id).await.head.unwrap();
+    drop((app, daemon));
+    for (name, folder) in [
+        ("second", root.clone()),
+        ("second", root.join("")),
+        ("second", root.join("../loopback")),
+        ("second", link.clone()),
+        ("first", link),
+    ] {
+        configure(name, &folder);
+        let (_daemon, app) = home.opened().await;
+        for agent in [None, Some(name)] {
+            let params = json!({"upstreamId": session, "agent": agent});
+            let adopted = adopt(&app, params).await;
+            assert_eq!(
+                adopted.map(|adopted| adopted.id),
+                Ok(id),
+                "{name} {folder:?} {agent:?}"
+            );
+        }
+        let listed = app.call("transcript/list", json!({"agent": name})).await.unwrap();
+        let listed = listed["transcripts"].as_array().unwrap();
+        assert_eq!(listed.len(), 1, "{name} {folder:?}");
+        assert_eq!(listed[0]["conversationId"], json!(id), "{name} {folder:?}");
+    }
 }

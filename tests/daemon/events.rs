@@ -7,6 +7,7 @@ use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::{ConversationId, Cursor};
 use serde_json::{Value, json};
 
+use crate::gate::Gate;
 use crate::home::{Home, kill_now};
 use crate::scripted;
 use crate::support::{Events, words_of};
@@ -489,4 +490,42 @@ async fn what_waits_in_line_is_shown() {
     assert_eq!(turn, queue[0].turn_id.as_str());
     app.ask("conversation/cancel", id).await;
     holder.answer(held).await;
+}
+
+/// The agent has not answered a setting, so the prompt waits.
+#[tokio::test]
+async fn the_snapshot_names_the_turn_whose_prompt_is_not_accepted_yet() {
+    let (home, gate) = Gate::home();
+    let (daemon, app) = home.opened().await;
+    let id = app.begun(&home.project(), &["one"]).await;
+    let mut raw = daemon.raw().await;
+    gate.hold("session/set_mode");
+    let setting = json!({"conversationId": id, "settings": {"mode": "plan"}});
+    let setting = raw.send("conversation/update", setting).await;
+    gate.wait_until_held();
+    let prompt = json!({"conversationId": id, "prompt": "two"});
+    let prompt = raw.send("conversation/prompt", prompt).await;
+    let unaccepted = loop {
+        let envelope = app.events(id).await.next().await;
+        let Event::Snapshot {
+            running, unaccepted, ..
+        } = envelope.event
+        else {
+            panic!("{envelope:?}")
+        };
+        assert_eq!(running, None);
+        if let Some(unaccepted) = unaccepted {
+            break unaccepted;
+        }
+    };
+    assert_eq!(unaccepted.prompt.to_text(), "two");
+    gate.open();
+    raw.answer(setting).await;
+    let turn = raw.answer(prompt).await;
+    assert_eq!(turn["result"]["turnId"], json!(unaccepted.turn_id));
+    let envelope = app.events(id).await.next().await;
+    assert!(
+        matches!(envelope.event, Event::Snapshot { unaccepted: None, .. }),
+        "{envelope:?}"
+    );
 }

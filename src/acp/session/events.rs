@@ -18,7 +18,7 @@ use super::held_messages::{HeldMessages, HoldUntil};
 use super::{COMMANDS, SESSION_INFO, Session, Snapshot, State};
 use super::{chunks_of, push_result};
 use crate::agent::message::{RequestKind, method};
-use crate::bridge::{Delivery, EncodedEvent, NewestTurn};
+use crate::bridge::{Delivery, EncodedEvent};
 
 /// How many of the URLs that the editor was asked to open are remembered.
 const OPEN_URLS: usize = 64;
@@ -53,7 +53,7 @@ impl Session {
         match event.update() {
             Some(update) => self.on_update(&mut state, update, event.params()),
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
-                Ok(envelope) => self.on_event(&mut state, envelope, event.newest_turn(), sender),
+                Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), sender),
                 Err(error) => {
                     tracing::error!(%error, "an event of the daemon cannot be read");
                     match sender {
@@ -83,6 +83,9 @@ impl Session {
                 return Delivery::Delivered;
             }
             state.commands = commands;
+            if let Some(agent) = &state.agent {
+                self.peer.agents_with_commands.note(agent, true);
+            }
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
                 let commands = commands::announced_commands(state.commands.as_ref());
@@ -105,26 +108,24 @@ impl Session {
         self: &Arc<Self>,
         state: &mut State,
         envelope: EventEnvelope,
-        newest_turn: Option<&NewestTurn>,
+        turn_updates: &[EncodedEvent],
         sender: &mut Option<oneshot::Sender<Snapshot>>,
     ) -> Delivery {
         match envelope.event {
             Event::Snapshot {
                 conversation,
                 running,
+                unaccepted,
                 session,
                 ..
             } => {
-                let NewestTurn {
-                    unaccepted_since,
-                    updates,
-                } = newest_turn.cloned().unwrap_or_default();
                 let started_at = running.as_ref().map(|running| running.started_at);
+                let started_at = started_at.or(unaccepted.map(|unaccepted| unaccepted.started_at));
                 let snapshot = Snapshot {
                     conversation,
-                    newest_since: started_at.or(unaccepted_since).unwrap_or(envelope.at),
+                    newest_since: started_at.unwrap_or(envelope.at),
                     running,
-                    updates,
+                    updates: turn_updates.to_vec(),
                     info: *session.unwrap_or_default(),
                 };
                 self.on_snapshot(state, snapshot, sender)
@@ -226,6 +227,7 @@ impl Session {
         state.running_turn = running.as_ref().map(|running| running.turn_id.clone());
         state.drop_missed_continuations();
         state.title.clone_from(&conversation.title);
+        state.agent = Some(conversation.agent.clone());
         if let Some(sender) = sender.take() {
             // The caller may have been cancelled.
             let _unwanted = sender.send(snapshot);
@@ -240,6 +242,7 @@ impl Session {
         }
         state.accepted_prompts += 1;
         let is_own = state.is_own_turn(&turn);
+        let is_known = is_own && !state.is_forgotten_turn(&turn);
         state.running_turn = Some(turn);
         if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
             let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
@@ -248,9 +251,8 @@ impl Session {
         if std::mem::take(&mut state.has_foreign_turns) {
             let _taken = self.send_update(state, &self.note(ADDED_ELSEWHERE));
         }
-        match is_own {
+        match is_known {
             true => Delivery::Delivered,
-            // Another client sent the prompt, so the editor does not know it.
             false => self.send_prompt(state, prompt),
         }
     }

@@ -13,6 +13,8 @@ pub(super) struct EditorPrompt {
     /// The id of the turn that the prompt will start.
     turn_id: TurnId,
     is_cancelled: bool,
+    /// Whether the editor has loaded the session again since it sent the prompt, and so no longer shows it.
+    is_forgotten: bool,
     /// Set if it is a command that continues a turn.
     pub(super) continuation: Option<Continuation>,
 }
@@ -32,6 +34,7 @@ impl Session {
         self.lock().prompts.push(EditorPrompt {
             turn_id: turn,
             is_cancelled: false,
+            is_forgotten: false,
             continuation: None,
         });
     }
@@ -135,6 +138,19 @@ impl State {
     /// Whether the turn is that of a prompt of the editor.
     pub(super) fn is_own_turn(&self, turn: &TurnId) -> bool {
         self.prompts.iter().any(|own| own.turn() == turn)
+    }
+
+    /// Whether the turn is that of a prompt that the editor no longer shows.
+    pub(super) fn is_forgotten_turn(&self, turn: &TurnId) -> bool {
+        let own = self.prompts.iter().find(|own| own.turn() == turn);
+        own.is_some_and(|own| own.is_forgotten)
+    }
+
+    /// The editor loads the session again, and had sent the prompts of these turns before.
+    pub(super) fn forget_prompts(&mut self, turns: &[TurnId]) {
+        for own in &mut self.prompts {
+            own.is_forgotten |= turns.contains(own.turn());
+        }
     }
 
     /// Ends the wait for a continuation that has no turn because it failed, was cancelled or was postponed.

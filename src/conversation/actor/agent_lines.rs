@@ -19,12 +19,12 @@ use crate::agent::message::{AgentError, AgentRequestId, CallError, MethodName, R
 use crate::agent::process::Death;
 use crate::agent::subagent;
 use crate::conversation::client_request::ClientRequest;
-use crate::conversation::events::{EncodedEvent, NewestTurn, Subscriber};
+use crate::conversation::events::{EncodedEvent, Subscriber};
 use crate::conversation::reported_settings::SettingChange;
 use crate::conversation::services::now;
 use crate::conversation::state::Model;
 use crate::conversation::transcript_growth::TranscriptGrowth;
-use crate::conversation::upstream::{OpenError, send_setting, upstream_json};
+use crate::conversation::upstream::{OpenError, SettingRequests, send_setting, upstream_json};
 
 use super::{Actor, OpenQuestion};
 
@@ -109,18 +109,20 @@ impl Actor {
         } else if let Some(reply) = session.forwarded_requests.remove(&request) {
             // The client may have disconnected.
             let _gone = reply.send(outcome);
-        } else if let Some(asked) = &mut session.setting_requests
-            && let Some((_, change)) = asked.current.take_if(|(current, _)| *current == request)
-        {
-            self.handle_setting_answer(&change, outcome, at);
+        } else if let Some(change) = session.unanswered_settings.remove(&request) {
+            let is_awaited = |asked: &SettingRequests| asked.current == Some(request);
+            let is_awaited = session.setting_requests.as_ref().is_some_and(is_awaited);
+            self.handle_setting_answer(&change, outcome, is_awaited, at);
         }
     }
 
-    /// Handles the answer to a setting, in its order among what the agent reports.
+    /// Handles the answer to a setting, in its order among what the agent reports. What the agent accepts counts, also after the
+    /// deadline.
     fn handle_setting_answer(
         &mut self,
         change: &SettingChange,
         outcome: Result<Box<RawValue>, CallError>,
+        is_awaited: bool,
         at: Timestamp,
     ) {
         match outcome {
@@ -128,9 +130,12 @@ impl Actor {
                 let answer = RawJson::new(answer);
                 self.note(at, |model| model.note_setting_accepted(change, &answer));
                 self.publish();
-                self.ask_for_next_setting();
+                if is_awaited {
+                    self.ask_for_next_setting();
+                }
             }
-            Err(error) => self.end_setting_requests(Err((change, error))),
+            Err(error) if is_awaited => self.end_setting_requests(Err((change, error))),
+            Err(_) => {}
         }
     }
 
@@ -148,7 +153,10 @@ impl Actor {
         let target = (&calls, &session.attachment.handle, &session.sender);
         let params = asked.params.as_ref().map(RawJson::as_raw);
         match send_setting(self.model.kind, target, &change, params, &self.model.session_info) {
-            Ok(request) => asked.current = Some((request, change)),
+            Ok(request) => {
+                asked.current = Some(request);
+                session.unanswered_settings.insert(request, change);
+            }
             Err(error) => self.end_setting_requests(Err((&change, error))),
         }
     }
@@ -383,15 +391,12 @@ impl Actor {
             conversation: self.model.view(),
             gap,
             running: self.model.running_turn(written.collect(), truncated),
+            unaccepted: self.model.unaccepted_turn(),
             session: Some(&self.model.session_info)
                 .filter(|info| is_open || **info != Default::default())
                 .map(|info| Box::new(info.clone())),
         };
-        let newest_turn = NewestTurn {
-            unaccepted_since: self.model.unaccepted_since(),
-            updates,
-        };
-        self.stream.snapshot(&event, newest_turn, &time::text(now()))
+        self.stream.snapshot(&event, updates, &time::text(now()))
     }
 
     /// Whether the agent runs something besides the session itself, such as a background command of a tool. Closing the

@@ -526,7 +526,9 @@ impl Actor {
 
     fn configure(&mut self, job: u64, changes: Vec<SettingChange>, params: Option<RawJson>) {
         let Some(session) = &mut self.session else { return };
-        let deadline = SETTING_DEADLINE * u32::try_from(changes.len()).unwrap_or(u32::MAX);
+        let deadline = SETTING_DEADLINE.min(session.deadline);
+        let deadline = deadline * u32::try_from(changes.len()).unwrap_or(u32::MAX);
+        let wanted: Vec<String> = changes.iter().map(SettingChange::to_string).collect();
         let (reply, end) = oneshot::channel();
         session.setting_requests = Some(SettingRequests {
             current: None,
@@ -536,13 +538,23 @@ impl Actor {
         });
         self.ask_for_next_setting();
         let services = Arc::clone(&self.services);
-        let agent = self.model.record.agent.clone();
+        let (agent, id) = (self.model.record.agent.clone(), self.model.id());
         self.job = Some(Job::without_resource(job, async move {
             let entry = services.agent(&agent)?;
-            let ended = match timeout(deadline, end).await {
-                Ok(ended) => ended.unwrap_or(Err(OpenError::Call(CallError::Closing))),
-                Err(_) => Err(OpenError::Call(CallError::TimedOut { after: deadline })),
+            let Ok(ended) = timeout(deadline, end).await else {
+                return Err(ConversationError::Transient {
+                    message: format!(
+                        "no answer from the agent {agent} to the setting {} within {} ms; if it accepts the setting later, \
+                         sessionctl show {id} shows it; if it answers nothing at all, close the session with sessionctl close {id}, \
+                         and the next prompt opens it again",
+                        wanted.join(", "),
+                        deadline.as_millis()
+                    ),
+                    upstream: None,
+                    limit: None,
+                });
             };
+            let ended = ended.unwrap_or(Err(OpenError::Call(CallError::Closing)));
             ended.map_err(|error| conversation_error(&entry, &error))?;
             Ok(WorkResult::Configured)
         }));

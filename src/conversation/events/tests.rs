@@ -126,7 +126,7 @@ fn accepted(turn: &str) -> Event {
 }
 
 fn snapshot(stream: &Stream) -> EncodedEvent {
-    stream.snapshot(&Event::Closed {}, NewestTurn::default(), AT)
+    stream.snapshot(&Event::Closed {}, Vec::new(), AT)
 }
 
 /// Subscribes as a caller with this cursor does: behind it where it is held, else with a snapshot (here: `closed`).

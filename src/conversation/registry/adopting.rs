@@ -300,7 +300,9 @@ impl Registry {
         let mut roots = Vec::new();
         entries.retain(|entry| {
             let root = entry.transcript_root();
-            let is_new = !roots.contains(&root);
+            let is_new = !roots
+                .iter()
+                .any(|known: &TranscriptRoot| known.is_same_folder(&root));
             roots.push(root);
             is_new
         });

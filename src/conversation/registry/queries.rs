@@ -122,6 +122,7 @@ impl Registry {
             conversation: view_without_lost(self.salvaged(id).ok()?),
             gap,
             running: None,
+            unaccepted: None,
             session: None,
         };
         Some(self.services.hub.snapshot(id, &event, &now().to_string()))

@@ -29,6 +29,11 @@ impl<R> Model<R> {
         if let Some(request) = &caller.key {
             self.track_call(request.clone());
         }
+        self.refuse_or_carry_out(call, caller);
+    }
+
+    /// Carries out a call, unless it must be refused now.
+    pub(super) fn refuse_or_carry_out(&mut self, call: Call, caller: Caller<R>) {
         match self.refusal(&call) {
             Some(refusal) => self.answer(caller, Err(refusal)),
             None => self.carry_out_call(call, caller),
@@ -285,8 +290,9 @@ impl<R> Model<R> {
     }
 
     fn resume_session(&mut self, min_fidelity: Fidelity, caller: Caller<R>) {
-        let is_configuring = matches!(self.operation_kind(), Some(OperationKind::Configure { .. }));
-        let is_usable = !self.must_change_process() && !self.is_editing() && !is_configuring;
+        // An operation may wait long for the agent. The process is changed before the session is next used.
+        let is_leaving = self.must_change_process() && self.operation.is_none();
+        let is_usable = !is_leaving && !self.is_editing();
         if let Some(resumed) = self.live_resume_report().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
             self.answer(caller, Ok(answer));
@@ -322,20 +328,19 @@ impl<R> Model<R> {
             self.answer(caller, Err(error));
             return;
         }
-        let (title, mut others) = (call.title, call.settings);
         // The stored value may be the same, and the agent's another one.
-        let changes = setting_changes(&others, self.session_info.config_options.as_ref());
+        let changes = setting_changes(&call.settings, self.session_info.config_options.as_ref());
         let mut merged = self.record.settings.clone();
-        merge_settings(&mut merged, others.clone(), &self.session_info);
+        merge_settings(&mut merged, call.settings.clone(), &self.session_info);
         let asks_agent = self.session.is_some() && !changes.is_empty();
-        if !asks_agent && merged == self.record.settings {
-            self.write_update(title, others, caller);
+        let is_unchanged = !asks_agent && merged == self.record.settings;
+        if !is_unchanged && (self.operation.is_some() || self.closing.is_some()) {
+            self.waiting_updates.push_back((call, params, caller));
             return;
         }
-        if self.operation.is_some() || self.closing.is_some() {
-            let error =
-                ConversationError::Busy("the session is being opened or closed; try again".to_owned());
-            self.answer(caller, Err(error));
+        let (title, mut others) = (call.title, call.settings);
+        if is_unchanged {
+            self.write_update(title, others, caller);
             return;
         }
         if !asks_agent {

@@ -196,6 +196,9 @@ impl Agent {
     }
 
     fn answer_as_scripted(&mut self, id: &Value, session: &Value, scripted: &Value) {
+        if scripted["silent"] == true {
+            return;
+        }
         let updates = |when: &str| {
             let updates = scripted[when].as_array().into_iter().flatten();
             let params = updates.map(|update| json!({"sessionId": session, "update": update}));

@@ -35,7 +35,7 @@ pub(crate) const REFUSE_NEW: &str = "refuse-new";
 /// A file in the test's home with the agent's answers to requests that open a session or change a setting, as
 /// JSON. A key is the method with what is set (`session/set_mode full`, `session/set_config_option
 /// fast=true`), or the method alone. `result` or `error` is the answer; the updates in `before` and `after`
-/// are sent before and after it.
+/// are sent before and after it. With `silent`, the request is not answered.
 pub(crate) const ANSWERS: &str = "answers.json";
 
 /// A file in the test's home with an id as JSON. While it exists, the agent gives this id to each new

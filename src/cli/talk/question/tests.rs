@@ -336,3 +336,29 @@ fn a_result_is_one_line() {
         assert_eq!(call(content.clone()).result().as_deref(), expected, "{content}");
     }
 }
+
+/// The protocol may get more kinds of options. Only one that is known to reject may be chosen before all of the question was
+/// read.
+#[test]
+fn an_option_allows_unless_it_is_known_to_reject() {
+    let kinds = [
+        "allow_once",
+        "allow_always",
+        "reject_once",
+        "reject_always",
+        "other",
+        "",
+    ];
+    let options = kinds.map(|kind| json!({"optionId": format!("id of {kind}"), "name": "Go", "kind": kind}));
+    let asked = interrupt(None, Some(json!(options)), json!({}));
+    let question = Question::from_interrupt(&asked, None, "/", Look::default());
+    let allows = |outcome: Value| question.allows(&RawJson::from(outcome));
+    let chosen = |kind: &str| json!({"outcome": "selected", "optionId": format!("id of {kind}")});
+    let allowing = kinds.into_iter().filter(|kind| allows(chosen(kind)));
+    assert_eq!(
+        allowing.collect::<Vec<_>>(),
+        ["allow_once", "allow_always", "other", ""]
+    );
+    assert!(allows(chosen("an option that was not offered")));
+    assert!(!allows(json!({"outcome": "cancelled"})));
+}
