@@ -46,9 +46,8 @@ fn an_agent_that_is_installed_later_is_the_default() {
 #[test]
 fn a_default_agent_that_is_not_installed_is_not_used() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
     let config = "[agents.mine]\nkind = \"claude\"\ncommand = \"/no/such/adapter\"\n";
-    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    home.configure(config);
     home.printed(&["new", "--title", "a default that is not installed"], 6);
     assert_eq!(home.run(&["send", "--new", "hello"]).status.code(), Some(6));
     assert_eq!(home.said(&["ls", "--all", "--json"]), r#"{"conversations":[]}"#);
@@ -76,12 +75,7 @@ fn a_prompt_that_clears_says_how_to_go_back() {
 #[test]
 fn a_lost_transcript_is_not_called_a_beginning() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
-    fs::write(
-        home.path().join("config/config.toml"),
-        "[keep]\nenabled = false\n",
-    )
-    .unwrap();
+    home.configure("[keep]\nenabled = false\n");
     home.said(&["send", "--new", "before"]);
     home.said(&["close", "."]);
     fs::remove_dir_all(home.path().join("data/loopback/projects")).unwrap();

@@ -1,6 +1,5 @@
 //! `continue`, `send --wait-limit` and `recover` with a real daemon and the built-in agent.
 
-use std::fs;
 use std::io::Read;
 use std::process::{Child, Stdio};
 
@@ -345,9 +344,7 @@ fn a_queued_prompt_that_is_withdrawn_shows_no_answer() {
 #[test]
 fn a_queued_prompt_that_is_withdrawn_while_its_sender_lags_is_not_waited_for() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
-    let limits = "[limits]\nsubscriber_events = 64\n";
-    fs::write(home.path().join("config/config.toml"), limits).unwrap();
+    home.configure("[limits]\nsubscriber_events = 64\n");
     let id = home.said(&["new"]);
     let asks = ["send", &id, "[[ask one]] [[stream 1500 0]] [[ask two]]"];
     assert_eq!(home.run(&asks).status.code(), Some(8));

@@ -453,10 +453,10 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
 fn home_with_transcripts_only() -> Home {
     let home = Home::new();
     let claude = home.path().join("claude");
-    let configured = format!(
+    home.configure(&format!(
         "default_agent = \"loopback\"\n[agents.claude]\ncommand = \"/nonexistent/adapter\"\ntranscripts = {:?}\n",
         claude.to_str().unwrap()
-    );
+    ));
     let cwd = home.path().canonicalize().unwrap();
     let line = format!(
         "{{\"type\":\"user\",\"uuid\":\"u1\",\"parentUuid\":null,\"sessionId\":\"s\",\"cwd\":{:?},\
@@ -464,18 +464,9 @@ fn home_with_transcripts_only() -> Home {
         cwd.to_str().unwrap()
     );
     let folder = cwd.to_str().unwrap().replace(['/', '.'], "-");
-    for (path, content) in [
-        (home.path().join("config/config.toml"), configured),
-        (
-            claude.join(format!(
-                "projects/{folder}/11111111-2222-4333-8444-555555555555.jsonl"
-            )),
-            line,
-        ),
-    ] {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, content).unwrap();
-    }
+    let projects = claude.join("projects").join(folder);
+    std::fs::create_dir_all(&projects).unwrap();
+    std::fs::write(projects.join("11111111-2222-4333-8444-555555555555.jsonl"), line).unwrap();
     home
 }
 

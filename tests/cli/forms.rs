@@ -21,8 +21,7 @@ impl Asking {
         let home = Home::new();
         let log = home.path().join("asking.log");
         let config = scripted::configured("asking", None).replace("asking.log", log.to_str().unwrap());
-        fs::create_dir(home.path().join("config")).unwrap();
-        fs::write(home.path().join("config/config.toml"), config).unwrap();
+        home.configure(&config);
         let id = home.said(&["new", "--agent", "asking"]);
         Self { home, id }
     }

@@ -29,12 +29,7 @@ fn an_unknown_agent_is_told_with_those_that_are_known() {
 #[test]
 fn a_conversation_that_could_not_be_opened_at_once_is_named() {
     let home = Home::new();
-    std::fs::create_dir(home.path().join("config")).unwrap();
-    std::fs::write(
-        home.path().join("config/config.toml"),
-        "[agents.gone]\nkind = \"generic\"\ncommand = \"/bin/false\"\n",
-    )
-    .unwrap();
+    home.configure("[agents.gone]\nkind = \"generic\"\ncommand = \"/bin/false\"\n");
     let output = home.run(&["new", "--open"]);
     assert_eq!(output.status.code(), Some(6), "{output:?}");
     let told = text(&output.stderr);

@@ -172,6 +172,14 @@ fn a_transcript_is_named_by_the_beginning_of_its_id() {
     }
 }
 
+/// Configures Codex with the transcripts of this folder and no program.
+fn configure_codex(home: &Home, transcripts: &Path) {
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        transcripts.display()
+    ));
+}
+
 /// It can be read, and what has to be done before it can be resumed is said beside the answer.
 #[test]
 fn adopting_what_is_archived_says_how_it_is_taken_out() {
@@ -179,22 +187,11 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     let rollout = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
     let home = Home::new();
     let codex = home.path().join("codex");
-    let configured = format!(
-        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
-        codex.display()
-    );
-    for (path, content) in [
-        (home.path().join("config/config.toml"), configured.as_str()),
-        (
-            codex.join(format!(
-                "archived_sessions/rollout-2026-11-21T06-16-34-{SESSION}.jsonl"
-            )),
-            rollout,
-        ),
-    ] {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
+    configure_codex(&home, &codex);
+    let archived = codex.join("archived_sessions");
+    fs::create_dir_all(&archived).unwrap();
+    let name = format!("rollout-2026-11-21T06-16-34-{SESSION}.jsonl");
+    fs::write(archived.join(name), rollout).unwrap();
     let cwd = home.path().join("project");
     fs::create_dir(&cwd).unwrap();
     let output = home.run(&["adopt", SESSION, "--cwd", cwd.to_str().unwrap()]);
@@ -214,10 +211,7 @@ fn adopting_what_cannot_be_resumed_says_why() {
     const OLD: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
     const PACKED: &str = "82ace22b-a325-4eb4-b3c2-75701e12acdf";
     let home = Home::new();
-    let configured = format!(
-        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
-        home.path().join("codex").display()
-    );
+    configure_codex(&home, &home.path().join("codex"));
     let reply = r#"{"type":"assistant","uuid":"a1","parentUuid":null,"message":{"content":"hello"}}"#;
     let asked = |uuid: &str, parent: &str| {
         format!(
@@ -233,9 +227,8 @@ fn adopting_what_cannot_be_resumed_says_why() {
     let aside = aside.join("\n") + "\n";
     let gone = asked("u1", "null").replace("aside\"", "gone\",\"cwd\":\"/nonexistent/folder\"");
     for (path, content) in [
-        ("config/config.toml", configured.as_str()),
         (
-            &format!("codex/sessions/2025/09/01/rollout-2025-09-01T00-00-00-{OLD}.jsonl"),
+            &*format!("codex/sessions/2025/09/01/rollout-2025-09-01T00-00-00-{OLD}.jsonl"),
             include_str!("../fixtures/transcripts/codex/0.29.0.jsonl"),
         ),
         (
