@@ -388,3 +388,27 @@ fn a_number_is_the_place_among_the_agents_options() {
     let refused = asking.home.run(&["answer", &asking.id, "a"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
+
+/// A number of two digits begins with a digit that is an answer too, so that Enter ends each.
+#[test]
+fn each_of_more_than_nine_options_can_be_chosen() {
+    let asking = Asking::new();
+    let option = |at: usize| json!({"optionId": format!("o-{at}"), "name": format!("Option number {at}"), "kind": "allow_once"});
+    let options: Vec<Value> = (1..=12).map(option).collect();
+    let params = json!({"toolCall": {"toolCallId": "t", "title": "Which?"}, "options": options});
+    let mut terminal = asking.terminal(&params);
+    let shown = terminal.until(ASKED);
+    for at in 1..=12 {
+        assert!(shown.contains(&format!("Option number {at}\r")), "{at}: {shown}");
+    }
+    terminal.type_in("13\r");
+    terminal.until("13 is not one of the answers");
+    terminal.type_in("12\r");
+    terminal.exits(0);
+    assert_eq!(asking.answered()["outcome"]["optionId"], "o-12");
+    for (word, option) in [("11", "o-11"), ("2", "o-2"), ("y", "o-1")] {
+        asking.left(&params);
+        asking.home.said(&["answer", &asking.id, word]);
+        assert_eq!(asking.answered()["outcome"]["optionId"], option, "{word}");
+    }
+}
