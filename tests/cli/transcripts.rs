@@ -66,6 +66,39 @@ fn a_damaged_transcript_is_repaired() {
     home.printed(&["check", ID, "--repair"], 0);
 }
 
+/// The copy lacks the line that is not a record. The agent itself copes with the call, which stays.
+#[test]
+fn a_repair_lists_each_finding_once() {
+    let home = Home::new();
+    home.said(&["start"]);
+    let record = |kind: &str, uuid: &str, parent: &str, content: &str| {
+        format!(
+            "{{\"type\":\"{kind}\",\"uuid\":\"{uuid}\",\"parentUuid\":{parent},\"sessionId\":\"{ID}\",\"cwd\":\"/p\",\
+             \"message\":{{\"role\":\"{kind}\",\"content\":{content}}}}}\n"
+        )
+    };
+    let call = r#"[{"type":"tool_use","id":"t1","name":"Read","input":{}}]"#;
+    let records = [
+        record("user", "u1", "null", r#""one""#),
+        record("assistant", "a1", r#""u1""#, call),
+        record("user", "u2", r#""a1""#, r#""two""#),
+        record("assistant", "a2", r#""u2""#, r#"[{"type":"text","text":"yes"}]"#),
+    ];
+    let folder = home.path().join("data/loopback/projects/-p");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(
+        folder.join(format!("{ID}.jsonl")),
+        format!("@@@\n{}", records.concat()),
+    )
+    .unwrap();
+    let repaired = home.run(&["check", ID, "--repair"]);
+    assert_eq!(repaired.status.code(), Some(1), "{repaired:?}");
+    let told = text(&repaired.stdout);
+    for kind in ["garbage line: ", "tool use without result: ", "repaired as "] {
+        assert_eq!(told.matches(kind).count(), 1, "{kind}: {told}");
+    }
+}
+
 #[test]
 fn a_transcript_is_checked_adopted_and_talked_to() {
     let home = Home::new();

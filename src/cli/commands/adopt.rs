@@ -162,7 +162,13 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     };
     let is_damaged = !left.is_empty();
     note_backups(context, &answer.kept)?;
-    print_findings(context, &answer.findings)?;
+    // Those that remain are listed as such, with the lines that they have in the copy.
+    let mut findings = answer.findings.clone();
+    for left in &answer.left {
+        let is_it = |finding: &Finding| (finding.kind, &finding.detail) == (left.kind, &left.detail);
+        findings.iter().position(is_it).map(|at| findings.remove(at));
+    }
+    print_findings(context, &findings)?;
     let look = context.output.look;
     if answer.more > 0 {
         let more = humanize::count(answer.more, "more finding", "more findings");
