@@ -26,7 +26,7 @@ Examples:
   sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Continue'")]
 pub(in crate::cli) struct Adopt {
     /// Agent session id, name of the transcript, or the first 6 or more characters of either
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = complete::transcript())]
     id: String,
     /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME", add = complete::agent())]

@@ -57,7 +57,7 @@ pub(in crate::cli) struct ArchiveArgs {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct OrphanArgs {
     /// Agent session id, as archive ls prints it
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = complete::unclaimed_session())]
     id: String,
     /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME", add = complete::agent())]

@@ -479,7 +479,7 @@ pub(super) fn tool_call_id(interrupt: &Interrupt) -> Option<String> {
 }
 
 /// The question on one line.
-pub(super) fn subject(interrupt: &Interrupt) -> String {
+pub(in crate::cli) fn subject(interrupt: &Interrupt) -> String {
     let message = || {
         let request: Value = interrupt.request.read().ok()?;
         request["message"].as_str().map(str::to_owned)
