@@ -168,6 +168,19 @@ fn each_command_of_the_help_has_the_page_that_is_installed() {
         assert_eq!(printed(&["man", program]), pages[program]);
     }
     assert_eq!(printed(&["man"]), pages["sessionctl"]);
+    let synopsis = |name: &str| {
+        let lines = pages[name].lines().skip_while(|line| *line != ".SH SYNOPSIS");
+        lines.take(2).last().unwrap().to_owned()
+    };
+    for (page, words) in [
+        ("sessionctl-send", r"[\fB\-\-file\fR \fIPATH\fR]"),
+        ("sessionctl-send", r"[\fB\-y\fR|\fB\-\-yes\fR]"),
+        ("sessionctl-send", r"[\fICONV\fR] [\fITEXT\fR]..."),
+        ("sessionctl-ls", r"[\fB\-n\fR|\fB\-\-limit\fR \fICOUNT\fR]"),
+        ("sessiond", r"[\fB\-\-home\fR \fIDIR\fR]"),
+    ] {
+        assert!(synopsis(page).contains(words), "{words}: {}", synopsis(page));
+    }
     let folder = tempfile::tempdir().unwrap();
     check(&run(folder.path(), &["man", "sned"]), 2, "");
 }
