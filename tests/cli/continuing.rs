@@ -469,10 +469,37 @@ fn queued_prompts_are_named_by_what_concerns_them() {
     let continued = home.run(&["continue", &id]);
     assert_eq!(continued.status.code(), Some(0), "{continued:?}");
     let told = text(&continued.stderr);
-    let follow = format!(
-        "also sends 1 queued prompt; sessionctl attach {} follows",
-        &id[..8]
-    );
-    assert!(told.contains(&follow), "{told}");
-    wait_idle(&home, &id);
+    assert!(told.contains("then sends 1 queued prompt"), "{told}");
+    // The answer to the queued prompt follows that of the continued turn.
+    assert!(told.contains("> it waits again"), "{told}");
+    let answers = text(&continued.stdout);
+    let last = answers.lines().last();
+    assert_eq!(last, Some("echo: it waits again"), "{answers}");
+    assert_eq!(answers.matches("echo: ").count(), 2, "{answers}");
+    assert_eq!(home.shown(&id)["state"], "idle");
+}
+
+/// A queued prompt that fails ends the command as it would end `send`, and the prompts after it are held again.
+#[test]
+fn continue_ends_with_the_queued_prompt_that_fails() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut senders = vec![begin(&home, &["send", &id, "[[say so]][[hang]]"])];
+    home.once(&id, |shown| shown["state"] == "prompting");
+    for (at, prompt) in ["[[limit 5400]]", "never sent"].iter().enumerate() {
+        senders.push(begin(&home, &["send", &id, "--queue", prompt]));
+        home.once(&id, |shown| {
+            shown["queue"]
+                .as_array()
+                .is_some_and(|queue| queue.len() == at + 1)
+        });
+    }
+    for mut child in senders {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    home.kill_daemon();
+    let continued = home.run(&["continue", &id]);
+    assert_eq!(continued.status.code(), Some(7), "{continued:?}");
+    assert_eq!(home.shown(&id)["queue"].as_array().unwrap().len(), 1);
 }

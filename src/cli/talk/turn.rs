@@ -70,7 +70,7 @@ pub(super) enum FollowTarget {
     Continue(method::Continue),
     /// The running turn, or the one that the answers to the open questions start.
     Running,
-    /// The turn that another client began after this event.
+    /// The turn that began after this event: another client's, or that of a queued prompt.
     Since(Cursor),
     /// All events, until the user leaves.
     Watch,

@@ -14,7 +14,7 @@ use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{Interrupt, TurnResult};
 
-use super::{ConversationFollower, FollowTarget, FollowedTurn};
+use super::{ConversationFollower, FollowTarget, FollowedTurn, is_running};
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::ReceivedEvent;
 use crate::cli::humanize::{self, Clock};
@@ -123,6 +123,13 @@ impl ConversationFollower<'_> {
                     own.has_ended = true;
                     own.result = Some(turn.clone());
                 }
+                Ok(())
+            }
+            // No queued prompt follows.
+            Event::StateChanged { state }
+                if matches!(start, FollowTarget::Since(_)) && own.id.is_none() && !is_running(*state) =>
+            {
+                own.has_ended = true;
                 Ok(())
             }
             Event::Snapshot { .. } => self.handle_snapshot(event, start, own),
