@@ -300,6 +300,9 @@ impl Output {
         for line in table(&problem.candidates, look).lines(look) {
             lines.push_str(&format!("  {line}\n"));
         }
+        for line in humanize::failed_attempts(&problem.attempts()) {
+            lines.push_str(&format!("  {line}\n"));
+        }
         if let Some(hint) = hint {
             let hint_word = self.note_look.paint(ATTENTION, "hint:");
             let shell = match self.in_chat && hint.contains("sessionctl ") {

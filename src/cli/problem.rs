@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use bridge_protocol::client::{ClientError, is_lost, refusal};
 use bridge_protocol::conversation::{Conversation, SessionInfo};
+use bridge_protocol::link::Attempt;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{BridgeError, ErrorKind};
@@ -243,6 +244,15 @@ impl Problem {
             Cause::Own(details) => details.as_deref()?["pid"].as_u64(),
             _ => None,
         }
+    }
+
+    /// The attempts to reopen a session, if several failed; the message has the error of a single one.
+    pub(super) fn attempts(&self) -> Vec<Attempt> {
+        let listed = self.error().map(|error| error.detail("attempts"));
+        let attempts: Vec<Attempt> = serde_json::from_value(listed.unwrap_or_default()).unwrap_or_default();
+        Some(attempts)
+            .filter(|attempts| attempts.len() > 1)
+            .unwrap_or_default()
     }
 
     /// The ids that the daemon's error lists under this key.
