@@ -150,6 +150,11 @@ impl Output {
         self.note_look.columns.is_some() && !self.json && !self.quiet
     }
 
+    /// Whether a progress line can be shown.
+    pub(super) fn shows_progress(&self) -> bool {
+        self.is_interactive() && !is_dumb_terminal()
+    }
+
     /// Writes text unchanged to standard output, without buffering.
     pub(super) fn text(&mut self, text: &str) -> CommandResult {
         if text.is_empty() {

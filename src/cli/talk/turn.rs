@@ -426,8 +426,8 @@ impl<'a> ConversationFollower<'a> {
     ) -> CommandResult<Option<TurnResult>> {
         let json = self.screen.output.json;
         let mut call = pin!(start.call(daemon));
-        let figures = start.method().filter(|_| self.screen.output.is_interactive());
-        let mut figures = figures.map(|method| ProgressPoller::new(daemon, method));
+        let figures = start.method();
+        let mut figures = figures.and_then(|method| ProgressPoller::new(self.screen.output, daemon, method));
         let (mut answer, mut cancelling, mut has_cancelled) = (None::<StartAnswer>, None, false);
         let mut later_snapshot = None;
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
