@@ -152,8 +152,9 @@ async fn look_up_in_folder(daemon: &Daemon, word: &str, cwd: Option<String>) -> 
         cwd,
     });
     match found.await.map(|answer| answer.conversation) {
-        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none
-            .hint("begin one: sessionctl send --new 'Hello'; those of other folders: sessionctl ls --all")),
+        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none.hint(
+            "start one: sessionctl send --new 'Hello'; list those of other folders: sessionctl ls --all",
+        )),
         Err(several) if several.kind() == Some(ErrorKind::Ambiguous) => {
             Err(with_candidates(daemon, several, word).await)
         }

@@ -65,7 +65,7 @@ fn a_prompt_that_clears_says_how_to_go_back() {
     assert!(text(&cleared.stderr).contains("Go back to "), "{cleared:?}");
     let forked = home.run(&["history", old]);
     assert!(
-        text(&forked.stderr).contains("is an earlier one of conversation"),
+        text(&forked.stderr).contains("is an earlier session of conversation"),
         "{forked:?}"
     );
     home.said(&["undo", "."]);
@@ -290,7 +290,7 @@ fn a_file_in_place_of_a_folder_and_a_folder_that_is_gone_are_told_apart() {
         &["mv", &id, "notes.txt"],
     ] {
         let refused = home.printed(call, 1);
-        assert!(refused.contains("the one of this file"), "{refused}");
+        assert!(refused.contains("that of the file"), "{refused}");
     }
     let (old, new) = (home.path().join("old"), home.path().join("new"));
     fs::create_dir_all(&old).unwrap();

@@ -461,7 +461,10 @@ fn a_chat_says_that_its_last_turn_was_interrupted() {
     home.said(&["continue", &id, "--at-reset"]);
     let reset = home.run(&["reset", &id]);
     let told = super::text(&reset.stderr);
-    assert!(told.contains("What was scheduled is cancelled."), "{told}");
+    assert!(
+        told.contains("The scheduled continuation is cancelled."),
+        "{told}"
+    );
 }
 
 /// A prompt that is queued is sent whether or not its sender waits.

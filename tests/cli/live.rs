@@ -15,7 +15,7 @@ use super::text;
 const IS_QUEUED: &str = "another turn is running; this prompt is queued";
 
 /// What it prints of that turn's question.
-const WAITS_FOR_ANSWER: &str = "the running turn waits for an answer: First?";
+const WAITS_FOR_ANSWER: &str = "the running turn is waiting for an answer: First?";
 
 /// What others print of it.
 const ONE_IS_QUEUED: &str = "1 prompt is queued";

@@ -176,7 +176,7 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     }
     if let Some(restore) = &answer.restore {
         let restore = context.output.with_daemon_options(restore);
-        let line = format!("the backup has what is lost; restore it: {restore}");
+        let line = format!("the backup has the lost part; restore it: {restore}");
         context.output.line(&line)?;
     }
     if let Some(repaired) = &answer.repaired {
@@ -204,7 +204,7 @@ async fn print_repaired(
 ) -> CommandResult {
     let mut done = answer.repairs.map(repairs_in_words).unwrap_or_default();
     if let Some(fidelity) = answer.fidelity {
-        done = format!("{done}; fidelity {}", humanize::wire_name(fidelity));
+        done = format!("{done}, {}", humanize::history_kept(fidelity));
     }
     let mark = context.output.look.paint(GOOD, "repaired as");
     context.output.line(&format!("{mark} {repaired}{done}"))?;

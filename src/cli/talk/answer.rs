@@ -238,9 +238,9 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
         (_, false) => return context.output.note(&format!("Cancelled {prompts} of {id}.")),
         (_, true) => format!("Cancelled the turn of {id} and {prompts}."),
     };
-    context.output.note(&format!(
-        "{done} The history of the conversation keeps what the agent has said."
-    ))
+    context
+        .output
+        .note(&format!("{done} The history keeps what the agent has said."))
 }
 
 /// Opens the session, and prints how it was opened.

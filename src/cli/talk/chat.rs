@@ -728,7 +728,7 @@ fn split_words(line: &str) -> CommandResult<Vec<String>> {
         return Ok(vec![line.to_owned()]);
     }
     shlex::split(line).ok_or_else(|| {
-        let problem = Problem::usage(format!("a quote has no end: {}", one_line(line)));
+        let problem = Problem::usage(format!("a quote is not closed: {}", one_line(line)));
         problem.hint("put text that has quotes in double quotes")
     })
 }

@@ -606,7 +606,7 @@ impl Form {
                 return Err(format!("{title} needs your words in {own}"));
             }
             if given.contains_key(&field.name) {
-                return Err(format!("{} is given twice", one_line(&field.name)));
+                return Err(format!("{} was given twice", one_line(&field.name)));
             }
             given.extend(value.map(|value| (field.name.clone(), value)));
         }

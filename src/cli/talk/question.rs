@@ -485,7 +485,7 @@ pub(in crate::cli) fn subject(interrupt: &Interrupt) -> String {
         request["message"].as_str().map(str::to_owned)
     };
     let text = tool_call(interrupt).and_then(|call| call.title).or_else(message);
-    text.map_or_else(|| "the agent asks".to_owned(), |text| one_line(&text))
+    text.map_or_else(|| "the agent asks a question".to_owned(), |text| one_line(&text))
 }
 
 /// The options, in the agent's order.

@@ -580,7 +580,7 @@ impl<'a> ConversationFollower<'a> {
             return problem;
         };
         let why = match (&own.id, start.method()) {
-            (Some(_), _) => "the turn continues when the daemon does; to follow it",
+            (Some(_), _) => "the turn continues once the daemon answers; to follow it",
             (None, Some(_)) => "to see whether the turn has begun",
             (None, None) => "to follow it again",
         };
@@ -623,7 +623,7 @@ impl<'a> ConversationFollower<'a> {
             (true, _) => interrupted("and its question was refused")
                 .hint(format!("send the next prompt: {}", advice.send("Continue"))),
             (false, true) => interrupted("and another prompt was sent before it could be continued")
-                .hint(format!("see what was said: {}", advice.history())),
+                .hint(format!("read the messages: {}", advice.history())),
             (false, false) => problem,
         })
     }

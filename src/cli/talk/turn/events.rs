@@ -177,8 +177,8 @@ impl ConversationFollower<'_> {
             Event::ForeignWriter { upstream_id } => {
                 let session = humanize::short(upstream_id.as_str());
                 let what = format!(
-                    "another program changed the transcript of session {session}: end one of the two, or answers are lost; \
-                     what this session has is in {}",
+                    "another program changed the transcript of session {session}: close one of the two, or answers are \
+                     lost; read what this session has with: {}",
                     self.advice().history()
                 );
                 self.screen.note_styled(ATTENTION, &what)
