@@ -52,7 +52,7 @@ const TEMPLATE: &str =
     "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
 const AFTER_HELP: &str = "\
-Without a command, on a terminal: pick a conversation or start one, then chat in it.
+Without a command, sessionctl lets you pick or start a conversation on a terminal, and chat in it.
 
 Examples:
   sessionctl new --title 'First steps'
@@ -88,20 +88,20 @@ pub(super) struct Global {
     /// Do not start the daemon; fail if it is not running
     #[arg(long, global = true)]
     pub(super) no_start: bool,
-    /// Print the daemon's result as JSON, one object per line: one for each page of a long list, or one for each event of a stream
-    /// and one for its result, which their type tells apart
+    /// Print results as JSON, one object per line. A long list has one object per page; a stream has one per event and then the
+    /// result, each with its type
     #[arg(long, global = true)]
     pub(super) json: bool,
     /// When to print in color
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(super) color: ColorChoice,
-    /// Do not ask before something is deleted
+    /// Do not ask for confirmation
     #[arg(long, short, global = true)]
     pub(super) yes: bool,
     /// Print only results and errors
     #[arg(long, short, global = true)]
     pub(super) quiet: bool,
-    /// Log to standard error which daemon is used and each request; twice for all messages
+    /// Log each request to standard error; -vv logs all messages
     #[arg(long, short, global = true, action = clap::ArgAction::Count, conflicts_with = "quiet")]
     pub(super) verbose: u8,
 }
@@ -120,7 +120,7 @@ pub(super) enum Command {
     Answer(answer::Answer),
     /// Stop the running turn
     Cancel(answer::Cancel),
-    /// Continue interrupted turns, now or at a time
+    /// Continue interrupted turns, now or later
     #[command(alias = "recover")]
     Continue(continuation::Continue),
     /// Open the agent session without sending a prompt
@@ -132,19 +132,19 @@ pub(super) enum Command {
     Show(ConversationArgs),
     /// Show the messages of a conversation
     ///
-    /// The oldest message is printed first; with -n, the first one is always a prompt. Each tool call is shortened to one line. On a
-    /// terminal, each prompt has the number of its turn, for fork --at and edit --at.
+    /// Prints the oldest message first; with -n, starts at a prompt. Each tool call is shortened to one line. On a terminal, each
+    /// prompt has the number of its turn, for fork --at and edit --at.
     History(history::HistoryArgs),
     /// Draw a conversation with its sessions and forks
     ///
-    /// Below each session are its newest turns, with their numbers in the history. These numbers include turns that failed or were
-    /// cancelled, which are not among the turns completed.
+    /// Below each session are its newest turns, numbered as in the history. The numbers include failed and cancelled turns, which do
+    /// not count as completed.
     Tree(ConversationArgs),
     /// List the turns to fork from or to edit, newest first
     Checkpoints(history::HistoryArgs),
     /// List agent transcripts on this machine, newest first
     ///
-    /// Each word must be in the title, the folder, the path or the id, in any case.
+    /// Every word must occur in the title, folder, path or id; case is ignored.
     Transcripts(Filter),
     Adopt(adopt::Adopt),
     New(create::New),
@@ -181,11 +181,11 @@ pub(super) enum Command {
     /// List the agent sessions that make up a conversation
     ///
     /// The last session is the head, which the next prompt resumes. Sessions marked undone belong to an undone edit, fork or reset.
-    /// Turns that failed or were cancelled are in the history, but not among the turns completed.
+    /// Failed and cancelled turns are in the history, but do not count as completed.
     Chain(ConversationArgs),
     /// Show the log of all changes to a conversation's sessions
     ///
-    /// The oldest change is listed first. The log includes sessions that chain no longer lists, and failed attempts to reopen one.
+    /// Lists the oldest change first. Includes sessions that chain no longer lists, and failed attempts to reopen a session.
     Lineage(ConversationArgs),
     /// List the configured agents
     Agents,
@@ -343,7 +343,7 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
         && line
             .iter()
             .any(|word| word.is_empty() || word.as_encoded_bytes().ends_with(b"="));
-    tip = tip.or(is_empty.then_some("an empty value was given, as from a variable that is not set"));
+    tip = tip.or(is_empty.then_some("an empty value was given, perhaps by a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));
     if let (Some(name), Some(ContextValue::String(unknown))) =

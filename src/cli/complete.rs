@@ -1,10 +1,11 @@
-//! Completions that the daemon provides: conversations, checkpoints and agents.
+//! Completions that the daemon provides: conversations, checkpoints, sessions, questions and agents.
 //!
 //! It owns how long a shell waits for them. Only a running daemon is asked; none is started.
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use clap::{ArgMatches, FromArgMatches};
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
@@ -14,6 +15,7 @@ use super::connect::Daemon;
 use super::humanize;
 use super::output::one_line;
 use super::prompt_text::readable_prompt;
+use super::talk::question::subject;
 
 /// How long a shell waits for candidates.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -32,6 +34,21 @@ pub(super) fn conversation() -> ArgValueCompleter {
 /// Completes the number of a turn in a conversation.
 pub(super) fn checkpoint() -> ArgValueCompleter {
     ArgValueCompleter::new(checkpoints)
+}
+
+/// Completes the id of a session that has a transcript.
+pub(super) fn transcript() -> ArgValueCompleter {
+    ArgValueCompleter::new(transcripts)
+}
+
+/// Completes the id of a session with backups that belong to no conversation.
+pub(super) fn unclaimed_session() -> ArgValueCompleter {
+    ArgValueCompleter::new(unclaimed_sessions)
+}
+
+/// Completes the id of an open question of a conversation.
+pub(super) fn question() -> ArgValueCompleter {
+    ArgValueCompleter::new(questions)
 }
 
 /// Completes the name of an agent.
@@ -138,28 +155,77 @@ fn shell_candidate(text: &str, is_quoted: bool) -> String {
 
 /// The checkpoints of the conversation on the same command line, newest first: the step of each, with its prompt.
 fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let typed = typed.to_string_lossy();
     ask_daemon(async |daemon, line| {
-        let (_, command) = line.subcommand()?;
-        let word: &String = command.try_get_one("conversation").ok()??;
         let list = method::Checkpoints {
-            conversation_id: super::select::look_up(daemon, &unquoted(word))
-                .await
-                .ok()?
-                .id
-                .into(),
+            conversation_id: conversation_on(line, daemon).await?.id.into(),
             before: None,
             limit: Some(CANDIDATES),
         };
         let found = daemon.call(list).await.ok()?.checkpoints.into_iter();
-        let found = found.map(|checkpoint| (checkpoint.step.to_string(), checkpoint.prompt));
-        let found = found.filter(|(step, _)| step.starts_with(&*typed));
-        let candidate = found.enumerate().map(|(at, (step, prompt))| {
-            let help = Some(one_line(&readable_prompt(&prompt)).into());
-            CompletionCandidate::new(step).help(help).display_order(Some(at))
-        });
-        Some(candidate.collect())
+        let found = found.map(|one| (one.step.to_string(), readable_prompt(&one.prompt)));
+        Some(described(found, typed))
     })
+}
+
+/// The sessions with transcripts, newest first.
+fn transcripts(typed: &OsStr) -> Vec<CompletionCandidate> {
+    ask_daemon(async |daemon, _| {
+        let list = method::ListTranscripts {
+            query: Some(typed.to_string_lossy().into_owned()),
+            limit: Some(CANDIDATES),
+            ..Default::default()
+        };
+        let found = daemon.call(list).await.ok()?.transcripts.into_iter();
+        Some(described(
+            found.map(|one| (one.upstream_id.to_string(), one.title)),
+            typed,
+        ))
+    })
+}
+
+/// The sessions whose backups belong to no conversation, newest first.
+fn unclaimed_sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
+    ask_daemon(async |daemon, _| {
+        let found = daemon
+            .call(method::Keep::default())
+            .await
+            .ok()?
+            .unclaimed
+            .into_iter();
+        Some(described(
+            found.map(|one| (one.upstream_id.to_string(), one.title)),
+            typed,
+        ))
+    })
+}
+
+/// The open questions of the conversation on the same command line.
+fn questions(typed: &OsStr) -> Vec<CompletionCandidate> {
+    ask_daemon(async |daemon, line| {
+        let open = conversation_on(line, daemon).await?.interrupts;
+        let open = open.iter().map(|one| (one.id.to_string(), subject(one)));
+        Some(described(open, typed))
+    })
+}
+
+/// The conversation that the command line names.
+async fn conversation_on(line: &ArgMatches, daemon: &Daemon) -> Option<Conversation> {
+    let (_, command) = line.subcommand()?;
+    let word: &String = command.try_get_one("conversation").ok()??;
+    super::select::look_up(daemon, &unquoted(word)).await.ok()
+}
+
+/// The words that begin with the typed text, in this order, each with its description.
+fn described(words: impl Iterator<Item = (String, String)>, typed: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy();
+    let meant = words.filter(|(word, _)| word.starts_with(&*typed));
+    let candidate = meant.enumerate().map(|(at, (word, text))| {
+        let help = Some(one_line(&text)).filter(|text| !text.is_empty());
+        CompletionCandidate::new(word)
+            .help(help.map(Into::into))
+            .display_order(Some(at))
+    });
+    candidate.collect()
 }
 
 /// Calls the daemon that the command line being typed names. The shell passes that line after `--`.

@@ -325,8 +325,7 @@ pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> V
         Relation::Follows => Some("follows it".to_owned()),
         _ => None,
     };
-    let fidelity =
-        (entry.fidelity != Fidelity::Full).then(|| format!("fidelity {}", wire_name(entry.fidelity)));
+    let fidelity = (entry.fidelity != Fidelity::Full).then(|| history_kept(entry.fidelity).to_owned());
     parts.extend(relation.map(|relation| (Some(0), relation)));
     parts.extend(fidelity.map(|fidelity| (None, fidelity)));
     parts.extend(carried.map(|carried| (Some(0), carried)));

@@ -150,6 +150,11 @@ impl Output {
         self.note_look.columns.is_some() && !self.json && !self.quiet
     }
 
+    /// Whether a progress line can be shown.
+    pub(super) fn shows_progress(&self) -> bool {
+        self.is_interactive() && !is_dumb_terminal()
+    }
+
     /// Writes text unchanged to standard output, without buffering.
     pub(super) fn text(&mut self, text: &str) -> CommandResult {
         if text.is_empty() {
@@ -298,6 +303,9 @@ impl Output {
             ..self.note_look
         };
         for line in table(&problem.candidates, look).lines(look) {
+            lines.push_str(&format!("  {line}\n"));
+        }
+        for line in humanize::failed_attempts(&problem.attempts()) {
             lines.push_str(&format!("  {line}\n"));
         }
         if let Some(hint) = hint {

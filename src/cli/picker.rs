@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use bridge_protocol::conversation::Conversation;
@@ -16,7 +17,6 @@ use futures_util::future::{FutureExt as _, LocalBoxFuture, OptionFuture};
 use unicode_width::UnicodeWidthStr;
 
 use super::advice::with_daemon_options;
-use super::commands::create::new_here;
 use super::commands::lifecycle::way_back;
 use super::commands::{Context, list, this_folder, turns};
 use super::connect::Daemon;
@@ -45,7 +45,7 @@ pub(super) fn is_possible(output: &Output) -> bool {
     !output.json && !is_dumb_terminal() && output.note_look.columns.is_some() && io::stdin().is_terminal()
 }
 
-/// Lets the user pick a conversation, or start one if `may_create`.
+/// Lets the user pick a conversation. Returns `None` if the user wants a new one, which is offered if `may_create`.
 ///
 /// # Errors
 /// The user leaves without picking one, which is a failure only of a command that needs one; a signal ends the picker; the
@@ -54,7 +54,7 @@ pub(super) async fn pick(
     context: &mut Context<'_>,
     daemon: &Daemon,
     may_create: bool,
-) -> CommandResult<Conversation> {
+) -> CommandResult<Option<Conversation>> {
     let (all, has_more) =
         list::list_here_first(daemon, &method::ListConversations::default(), LISTED_LIMIT).await?;
     let here = this_folder()?;
@@ -72,7 +72,7 @@ pub(super) async fn pick(
                 vec![format!("{}; install it with: {hint}", problem.text())],
             )
         }
-        None if all.is_empty() && may_create => return new_here(daemon, None).await,
+        None if all.is_empty() && may_create => return Ok(None),
         None => Default::default(),
     };
     let mut picker = Picker {
@@ -202,7 +202,7 @@ async fn delete(daemon: &Daemon, one: &Conversation, options: &str) -> CommandRe
 }
 
 impl<'a> Picker<'a> {
-    async fn run(&mut self) -> CommandResult<Conversation> {
+    async fn run(&mut self) -> CommandResult<Option<Conversation>> {
         signals::start_signal_watcher();
         let mut screen = AlternateScreen::enter().map_err(terminal_problem)?;
         let mut reading = None;
@@ -233,7 +233,7 @@ impl<'a> Picker<'a> {
                             return Err(left?);
                         }
                     };
-                    if let Some(picked) = picked {
+                    if let ControlFlow::Break(picked) = picked {
                         drop(screen);
                         return Ok(picked);
                     }
@@ -307,8 +307,8 @@ impl<'a> Picker<'a> {
         self.selected = again.unwrap_or_default();
     }
 
-    /// Handles a key; returns the conversation if the key picked one.
-    async fn handle_key(&mut self, key: KeyEvent) -> CommandResult<Option<Conversation>> {
+    /// Handles a key. Stops with the conversation that the key picked, or with `None` for a new one.
+    async fn handle_key(&mut self, key: KeyEvent) -> CommandResult<ControlFlow<Option<Conversation>>> {
         self.message.clear();
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (&mut self.input, key.code) {
@@ -326,20 +326,20 @@ impl<'a> Picker<'a> {
             }
             _ => self.input = Input::Filter,
         }
-        Ok(None)
+        Ok(ControlFlow::Continue(()))
     }
 
     async fn handle_filter_key(
         &mut self,
         code: KeyCode,
         control: bool,
-    ) -> CommandResult<Option<Conversation>> {
+    ) -> CommandResult<ControlFlow<Option<Conversation>>> {
         match (code, self.selected()) {
             (KeyCode::Esc, _) => return Err(left_problem(self.command.is_some())),
-            (KeyCode::Enter, selected) => return Ok(selected.cloned()),
+            (KeyCode::Enter, Some(selected)) => return Ok(ControlFlow::Break(Some(selected.clone()))),
             (KeyCode::Char('n'), _) if control && self.may_create => {
                 select::refuse_without_agent(self.daemon).await?;
-                return new_here(self.daemon, None).await.map(Some);
+                return Ok(ControlFlow::Break(None));
             }
             (KeyCode::Char('f'), _) if control => self.run_action(Action::Fork).await,
             (KeyCode::Char('r'), Some(one)) if control => self.input = Input::Title(one.title.clone()),
@@ -360,7 +360,7 @@ impl<'a> Picker<'a> {
             }
         }
         self.selected = self.selected.min(self.matches.len().saturating_sub(1));
-        Ok(None)
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Executes an action on the selected conversation. An error is shown, and the list stays.

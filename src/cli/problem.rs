@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use bridge_protocol::client::{ClientError, is_lost, refusal};
 use bridge_protocol::conversation::{Conversation, SessionInfo};
+use bridge_protocol::link::Attempt;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 use bridge_protocol::{BridgeError, ErrorKind};
@@ -245,6 +246,15 @@ impl Problem {
         }
     }
 
+    /// The attempts to reopen a session, if several failed; the message has the error of a single one.
+    pub(super) fn attempts(&self) -> Vec<Attempt> {
+        let listed = self.error().map(|error| error.detail("attempts"));
+        let attempts: Vec<Attempt> = serde_json::from_value(listed.unwrap_or_default()).unwrap_or_default();
+        Some(attempts)
+            .filter(|attempts| attempts.len() > 1)
+            .unwrap_or_default()
+    }
+
     /// The ids that the daemon's error lists under this key.
     pub(super) fn ids(&self, key: &str) -> Vec<String> {
         let listed = self.error().map(|error| error.detail(key));
@@ -319,7 +329,7 @@ impl Problem {
         let whole = std::path::absolute(path).unwrap_or_default();
         let nearest = whole.ancestors().find(|path| path.exists());
         let nearest = nearest.unwrap_or(Path::new("/")).to_string_lossy();
-        Self::failed(message).hint(format!("see who may use it: ls -ld {}", shell_word(&nearest)))
+        Self::failed(message).hint(format!("check its permissions: ls -ld {}", shell_word(&nearest)))
     }
 
     /// The problem of output that could not be written. If the output was closed, nothing is printed and it is not a failure.
@@ -333,7 +343,7 @@ impl Problem {
     /// The problem of a daemon that ended while it was needed.
     pub(super) fn connection_lost() -> Self {
         let hint =
-            "try again; if it happens again, see the end of its log (sessionctl status prints its folder)";
+            "try again; if it happens again, read the end of its log (sessionctl status prints its folder)";
         Self {
             cause: Cause::Connection,
             ..Self::no_daemon("the daemon closed the connection").hint(hint)
@@ -392,8 +402,8 @@ impl From<PathsError> for Problem {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
                 let path = shell_word(&path.to_string_lossy());
                 match source_name.starts_with("--") {
-                    true => format!("from the current folder that is: sessionctl {source_name} {path}"),
-                    false => format!("from the current folder that is: export {source_name}={path}"),
+                    true => format!("as an absolute path: sessionctl {source_name} {path}"),
+                    false => format!("as an absolute path: export {source_name}={path}"),
                 }
             }
             PathsError::NoHome => {
@@ -449,8 +459,7 @@ fn hint_for(error: &BridgeError) -> Option<String> {
 fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
     let hint = match error.kind {
         ErrorKind::NotFound if !error.detail("deletedAt").is_null() => {
-            "transcripts that were kept can be adopted; list them with their ids: sessionctl transcripts"
-                .to_owned()
+            "its transcripts can be adopted if they were kept; list them: sessionctl transcripts".to_owned()
         }
         ErrorKind::Busy => format!("see what it is doing: sessionctl show {id}"),
         ErrorKind::InvalidCwd => {
@@ -475,7 +484,7 @@ pub(super) fn of_turn(turn: &TurnResult, advice: &Advice, is_said: bool, clock: 
             StopReason::Cancelled => "the turn was cancelled",
             StopReason::Refusal => "the model declined to continue",
             StopReason::MaxTokens => "the answer was cut off at the model's output limit",
-            StopReason::MaxTurnRequests => "the agent stopped at its limit of model requests in one turn",
+            StopReason::MaxTurnRequests => "the agent reached its limit of model requests in one turn",
             StopReason::Failed => "the turn failed",
             StopReason::Other(reason) => &format!("the agent stopped with the reason {}", one_line(reason)),
             _ => "the turn stopped for an unknown reason",

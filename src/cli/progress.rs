@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::connect::Daemon;
 use super::lock;
-use super::output::{Look, Output, columns_of, is_dumb_terminal, truncate};
+use super::output::{Look, Output, columns_of, truncate};
 
 /// How long to wait before progress is shown. A shorter call needs none.
 const SHOW_DELAY: Duration = Duration::from_millis(500);
@@ -41,10 +41,10 @@ pub(super) async fn with_progress<T>(
     method: &str,
     call: impl Future<Output = T>,
 ) -> T {
-    if !output.is_interactive() || is_dumb_terminal() {
+    let Some(mut figures) = ProgressPoller::new(output, daemon, method) else {
         return call.await;
-    }
-    let (mut call, mut figures, mut bar) = (pin!(call), ProgressPoller::new(daemon, method), None);
+    };
+    let (mut call, mut bar) = (pin!(call), None);
     loop {
         tokio::select! {
             done = &mut call => return done,
@@ -64,10 +64,10 @@ pub(super) struct ProgressPoller<'a> {
 }
 
 impl<'a> ProgressPoller<'a> {
-    /// Creates a poller for a call of this method.
-    pub(super) fn new(daemon: &'a Daemon, method: &'a str) -> Self {
+    /// Creates a poller for a call of this method, or none if no progress line can be shown.
+    pub(super) fn new(output: &Output, daemon: &'a Daemon, method: &'a str) -> Option<Self> {
         let next = Instant::now() + SHOW_DELAY;
-        Self { daemon, method, next }
+        output.shows_progress().then_some(Self { daemon, method, next })
     }
 
     /// Waits until the next poll is due and returns the figures, or `None` if the daemon has none. The future can be dropped

@@ -73,6 +73,7 @@ pub(super) async fn select_silently(
         Some(word) => resolve(daemon, word).await,
         None if picker::is_possible(context.output) => {
             let picked = picker::pick(context, daemon, false).await?;
+            let picked = picked.ok_or_else(no_conversation_named)?;
             set_current(daemon, picked.id).await;
             Ok(picked)
         }
@@ -151,8 +152,9 @@ async fn look_up_in_folder(daemon: &Daemon, word: &str, cwd: Option<String>) -> 
         cwd,
     });
     match found.await.map(|answer| answer.conversation) {
-        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none
-            .hint("begin one: sessionctl send --new 'Hello'; those of other folders: sessionctl ls --all")),
+        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none.hint(
+            "start one: sessionctl send --new 'Hello'; list those of other folders: sessionctl ls --all",
+        )),
         Err(several) if several.kind() == Some(ErrorKind::Ambiguous) => {
             Err(with_candidates(daemon, several, word).await)
         }
@@ -226,9 +228,11 @@ pub(super) fn is_id(word: &str) -> bool {
 /// Runs `sessionctl` without a command: the user picks or starts a conversation and chats in it.
 pub(super) async fn start_interactive(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
-    let conversation = picker::pick(context, &daemon, true).await?;
-    set_current(&daemon, conversation.id).await;
-    chat::chat_in(context, daemon, conversation).await
+    let picked = picker::pick(context, &daemon, true).await?;
+    if let Some(picked) = &picked {
+        set_current(&daemon, picked.id).await;
+    }
+    chat::chat_in(context, daemon, picked, None).await
 }
 
 /// Fails if this folder has transcripts of an agent, but only the built-in agent is installed.

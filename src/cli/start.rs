@@ -51,7 +51,7 @@ pub(super) struct DaemonOptions {
     /// Folder for configuration, data, log and socket [env: SESSIOND_HOME]
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = whole_path())]
     pub(super) home: Option<PathBuf>,
-    /// Configuration file, if this command starts the daemon
+    /// Configuration file to use if this command starts the daemon
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, value_parser = whole_path())]
     pub(super) config: Option<PathBuf>,
 }

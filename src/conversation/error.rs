@@ -177,7 +177,7 @@ pub enum ConversationError {
     #[error("{0}")]
     Unsupported(String),
     /// The session could not be brought back with the requested fidelity.
-    #[error("the session could not be reopened with fidelity {}; {}", fidelity_word(*wanted), attempts_text(attempts))]
+    #[error("the session could not be reopened{}; {}", required_history(*wanted), attempts_text(attempts))]
     NotResumable {
         /// The least fidelity that was requested.
         wanted: Fidelity,
@@ -434,12 +434,13 @@ fn attempts_text(attempts: &[Attempt]) -> String {
     }
 }
 
-fn fidelity_word(fidelity: Fidelity) -> &'static str {
+/// The least of the history that was requested, as the end of a clause.
+fn required_history(fidelity: Fidelity) -> &'static str {
     match fidelity {
-        Fidelity::Full => "full",
-        Fidelity::Partial => "partial or better",
-        Fidelity::Text => "text or better",
-        _ => "of any kind",
+        Fidelity::Full => " with its whole history",
+        Fidelity::Partial => ", not even with part of its history",
+        Fidelity::Text => ", not even with its history as text",
+        _ => "",
     }
 }
 

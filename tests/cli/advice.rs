@@ -46,9 +46,8 @@ fn an_agent_that_is_installed_later_is_the_default() {
 #[test]
 fn a_default_agent_that_is_not_installed_is_not_used() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
     let config = "[agents.mine]\nkind = \"claude\"\ncommand = \"/no/such/adapter\"\n";
-    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    home.configure(config);
     home.printed(&["new", "--title", "a default that is not installed"], 6);
     assert_eq!(home.run(&["send", "--new", "hello"]).status.code(), Some(6));
     assert_eq!(home.said(&["ls", "--all", "--json"]), r#"{"conversations":[]}"#);
@@ -66,7 +65,7 @@ fn a_prompt_that_clears_says_how_to_go_back() {
     assert!(text(&cleared.stderr).contains("Go back to "), "{cleared:?}");
     let forked = home.run(&["history", old]);
     assert!(
-        text(&forked.stderr).contains("is an earlier one of conversation"),
+        text(&forked.stderr).contains("is an earlier session of conversation"),
         "{forked:?}"
     );
     home.said(&["undo", "."]);
@@ -76,12 +75,7 @@ fn a_prompt_that_clears_says_how_to_go_back() {
 #[test]
 fn a_lost_transcript_is_not_called_a_beginning() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
-    fs::write(
-        home.path().join("config/config.toml"),
-        "[keep]\nenabled = false\n",
-    )
-    .unwrap();
+    home.configure("[keep]\nenabled = false\n");
     home.said(&["send", "--new", "before"]);
     home.said(&["close", "."]);
     fs::remove_dir_all(home.path().join("data/loopback/projects")).unwrap();
@@ -296,7 +290,7 @@ fn a_file_in_place_of_a_folder_and_a_folder_that_is_gone_are_told_apart() {
         &["mv", &id, "notes.txt"],
     ] {
         let refused = home.printed(call, 1);
-        assert!(refused.contains("the one of this file"), "{refused}");
+        assert!(refused.contains("that of the file"), "{refused}");
     }
     let (old, new) = (home.path().join("old"), home.path().join("new"));
     fs::create_dir_all(&old).unwrap();

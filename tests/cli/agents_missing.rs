@@ -45,10 +45,9 @@ fn with_an_agent_on_the_path_nothing_is_said() {
 #[test]
 fn new_with_an_agent_that_is_not_installed_fails_with_the_line_that_installs_it() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
     let config = "[agents.mine]\nkind = \"claude\"\ncommand = \"/no/such/adapter\"\n\
                   [agents.other]\ncommand = \"/no/such/program\"\n";
-    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    home.configure(config);
     for (agent, code) in [
         ("claude", 6),
         ("mine", 6),

@@ -116,10 +116,8 @@ fn prune_deletes_all_copies_of_no_conversation_and_no_other() {
 #[test]
 fn the_backup_of_a_damaged_transcript_is_named() {
     let home = Home::new();
-    fs::create_dir_all(home.path().join("config")).unwrap();
     // Only what is copied here, so that no copy of the damaged file comes later.
-    let config = home.path().join("config/config.toml");
-    fs::write(config, "[keep]\nenabled = false\n").unwrap();
+    home.configure("[keep]\nenabled = false\n");
     let (id, _) = conversation(&home);
     home.said(&["send", &id, "and the grey one"]);
     home.said(&["archive", "add", &id]);
@@ -151,9 +149,7 @@ fn the_backup_of_a_damaged_transcript_is_named() {
 #[test]
 fn a_backup_without_the_last_turn_is_no_reason_against_a_repair() {
     let home = Home::new();
-    fs::create_dir_all(home.path().join("config")).unwrap();
-    let config = home.path().join("config/config.toml");
-    fs::write(config, "[keep]\nenabled = false\n").unwrap();
+    home.configure("[keep]\nenabled = false\n");
     let (id, _) = conversation(&home);
     home.said(&["send", &id, "and the grey one"]);
     home.said(&["archive", "add", &id]);

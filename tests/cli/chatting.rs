@@ -106,6 +106,32 @@ fn an_unknown_command_is_never_sent() {
     terminal.exits(0);
 }
 
+/// A conversation that the chat created is left behind only if it was used.
+#[test]
+fn a_new_conversation_without_a_prompt_is_not_left_behind() {
+    let home = Home::new();
+    let listed = || home.said(&["ls", "--all", "-q"]).lines().count();
+    let chat = |arguments: &[&str]| Terminal::run_plain(&home, 80, arguments).waiting();
+    chat(&["chat", "--new"]).leave();
+    // Each of these opens a session.
+    let mut opened = chat(&["chat", "--new"]);
+    opened.says("/nonsense", "unknown command");
+    opened.says("/mode plan", "Changed");
+    opened.leave();
+    assert_eq!(listed(), 0);
+    let made = home.said(&["new"]);
+    chat(&["chat", &made]).leave();
+    assert_eq!(listed(), 1);
+    for line in ["/continue --at +1h --text later", "[[fail context]]"] {
+        let before = listed();
+        let mut used = chat(&["chat", "--new"]);
+        used.enter(line);
+        used.until(MARK);
+        used.leave();
+        assert_eq!(listed(), before + 1, "{line}");
+    }
+}
+
 /// The first command that begins so, also one of the agent.
 #[test]
 fn tab_completes_a_command() {
@@ -435,7 +461,10 @@ fn a_chat_says_that_its_last_turn_was_interrupted() {
     home.said(&["continue", &id, "--at-reset"]);
     let reset = home.run(&["reset", &id]);
     let told = super::text(&reset.stderr);
-    assert!(told.contains("What was scheduled is cancelled."), "{told}");
+    assert!(
+        told.contains("The scheduled continuation is cancelled."),
+        "{told}"
+    );
 }
 
 /// A prompt that is queued is sent whether or not its sender waits.

@@ -1,6 +1,5 @@
 //! `continue`, `send --wait-limit` and `recover` with a real daemon and the built-in agent.
 
-use std::fs;
 use std::io::Read;
 use std::process::{Child, Stdio};
 
@@ -345,9 +344,7 @@ fn a_queued_prompt_that_is_withdrawn_shows_no_answer() {
 #[test]
 fn a_queued_prompt_that_is_withdrawn_while_its_sender_lags_is_not_waited_for() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
-    let limits = "[limits]\nsubscriber_events = 64\n";
-    fs::write(home.path().join("config/config.toml"), limits).unwrap();
+    home.configure("[limits]\nsubscriber_events = 64\n");
     let id = home.said(&["new"]);
     let asks = ["send", &id, "[[ask one]] [[stream 1500 0]] [[ask two]]"];
     assert_eq!(home.run(&asks).status.code(), Some(8));
@@ -436,7 +433,9 @@ fn recover_tells_what_it_could_not_bring_back() {
     let home = Home::new();
     let id = home.said(&["new"]);
     home.said(&["send", &id, "[[lose]]"]);
-    assert_eq!(home.run(&["send", &id, "again"]).status.code(), Some(6));
+    // Each attempt is listed, if there were several.
+    let told = home.printed(&["send", &id, "again"], 6);
+    assert_eq!(told.matches("\n  tried ").count(), 2, "{told}");
     assert_eq!(home.shown(&id)["state"], "failed");
     let all = ["continue", "--all"];
     check_shown(&all, &home.run(&all), 1);
@@ -472,10 +471,37 @@ fn queued_prompts_are_named_by_what_concerns_them() {
     let continued = home.run(&["continue", &id]);
     assert_eq!(continued.status.code(), Some(0), "{continued:?}");
     let told = text(&continued.stderr);
-    let follow = format!(
-        "also sends 1 queued prompt; sessionctl attach {} follows",
-        &id[..8]
-    );
-    assert!(told.contains(&follow), "{told}");
-    wait_idle(&home, &id);
+    assert!(told.contains("then sends 1 queued prompt"), "{told}");
+    // The answer to the queued prompt follows that of the continued turn.
+    assert!(told.contains("> it waits again"), "{told}");
+    let answers = text(&continued.stdout);
+    let last = answers.lines().last();
+    assert_eq!(last, Some("echo: it waits again"), "{answers}");
+    assert_eq!(answers.matches("echo: ").count(), 2, "{answers}");
+    assert_eq!(home.shown(&id)["state"], "idle");
+}
+
+/// A queued prompt that fails ends the command as it would end `send`, and the prompts after it are held again.
+#[test]
+fn continue_ends_with_the_queued_prompt_that_fails() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    let mut senders = vec![begin(&home, &["send", &id, "[[say so]][[hang]]"])];
+    home.once(&id, |shown| shown["state"] == "prompting");
+    for (at, prompt) in ["[[limit 5400]]", "never sent"].iter().enumerate() {
+        senders.push(begin(&home, &["send", &id, "--queue", prompt]));
+        home.once(&id, |shown| {
+            shown["queue"]
+                .as_array()
+                .is_some_and(|queue| queue.len() == at + 1)
+        });
+    }
+    for mut child in senders {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    home.kill_daemon();
+    let continued = home.run(&["continue", &id]);
+    assert_eq!(continued.status.code(), Some(7), "{continued:?}");
+    assert_eq!(home.shown(&id)["queue"].as_array().unwrap().len(), 1);
 }

@@ -71,8 +71,7 @@ fn a_folder_that_others_may_enter_and_a_changed_configuration_are_warnings() {
     home.said(&["agents"]);
     let data = home.path().join("data");
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::create_dir_all(home.path().join("config")).unwrap();
-    fs::write(home.path().join("config/config.toml"), "# later\n").unwrap();
+    home.configure("# later\n");
     let output = home.run(&["--json", "doctor"]);
     assert_eq!(output.status.code(), Some(0));
     let all = found(&output);
@@ -90,15 +89,13 @@ fn without_a_daemon_it_says_why_there_is_none() {
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(bad(&found(&output)), [("daemon", "error")]);
 
-    fs::create_dir_all(home.path().join("config")).unwrap();
-    let config = home.path().join("config/config.toml");
-    fs::write(&config, "no_such_option = 1\n").unwrap();
+    home.configure("no_such_option = 1\n");
     let output = home.run(&["--json", "doctor"]);
     assert_eq!(output.status.code(), Some(3));
     let all = found(&output);
     assert_eq!(bad(&all), [("daemon", "error")]);
     worded(all.iter().find(|one| one["severity"] == "error").unwrap());
-    fs::remove_file(&config).unwrap();
+    home.configure("");
 
     let data = home.path().join("data");
     fs::remove_dir_all(&data).unwrap();

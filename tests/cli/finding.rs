@@ -13,7 +13,6 @@ pub(super) const ESCAPE: &str = "\x1b";
 pub(super) const ENTER: &str = "\r";
 pub(super) const DOWN: &str = "\x1b[B";
 const CTRL_C: &str = "\x03";
-const CTRL_D: &str = "\x04";
 pub(super) const CTRL_F: &str = "\x06";
 pub(super) const CTRL_N: &str = "\x0e";
 const CTRL_R: &str = "\x12";
@@ -434,18 +433,26 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
     assert_eq!(text(&output.stderr).trim_end(), home.said(&["-h"]));
     assert_eq!(home.run(&["--json"]).status.code(), Some(2));
 
-    // The first one is started at once.
-    for (typed, count) in [("", 1), (ENTER, 1), (CTRL_N, 2)] {
+    // The first one is started at once. One without a prompt is not left behind.
+    for (typed, prompt, count) in [
+        ("", "", 0),
+        ("", "one", 1),
+        (ENTER, "", 1),
+        (CTRL_N, "", 1),
+        (CTRL_N, "two", 2),
+    ] {
         let mut terminal = Terminal::run_plain(&home, 80, &[]);
         if !typed.is_empty() {
             until(&mut terminal, "1 of 1 · Enter opens · ");
             terminal.type_in(typed);
         }
         terminal.until("loopback in ");
-        terminal.until("› ");
-        terminal.type_in(CTRL_D);
-        terminal.exits(0);
-        assert_eq!(titles(&home).len(), count, "{typed:?}");
+        let mut terminal = terminal.waiting();
+        if !prompt.is_empty() {
+            terminal.says(prompt, &format!("echo: {prompt}"));
+        }
+        terminal.leave();
+        assert_eq!(titles(&home).len(), count, "{typed:?} {prompt:?}");
     }
 }
 
@@ -453,10 +460,10 @@ fn without_a_command_the_user_picks_or_starts_a_conversation() {
 fn home_with_transcripts_only() -> Home {
     let home = Home::new();
     let claude = home.path().join("claude");
-    let configured = format!(
+    home.configure(&format!(
         "default_agent = \"loopback\"\n[agents.claude]\ncommand = \"/nonexistent/adapter\"\ntranscripts = {:?}\n",
         claude.to_str().unwrap()
-    );
+    ));
     let cwd = home.path().canonicalize().unwrap();
     let line = format!(
         "{{\"type\":\"user\",\"uuid\":\"u1\",\"parentUuid\":null,\"sessionId\":\"s\",\"cwd\":{:?},\
@@ -464,18 +471,9 @@ fn home_with_transcripts_only() -> Home {
         cwd.to_str().unwrap()
     );
     let folder = cwd.to_str().unwrap().replace(['/', '.'], "-");
-    for (path, content) in [
-        (home.path().join("config/config.toml"), configured),
-        (
-            claude.join(format!(
-                "projects/{folder}/11111111-2222-4333-8444-555555555555.jsonl"
-            )),
-            line,
-        ),
-    ] {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, content).unwrap();
-    }
+    let projects = claude.join("projects").join(folder);
+    std::fs::create_dir_all(&projects).unwrap();
+    std::fs::write(projects.join("11111111-2222-4333-8444-555555555555.jsonl"), line).unwrap();
     home
 }
 

@@ -21,8 +21,7 @@ impl Asking {
         let home = Home::new();
         let log = home.path().join("asking.log");
         let config = scripted::configured("asking", None).replace("asking.log", log.to_str().unwrap());
-        fs::create_dir(home.path().join("config")).unwrap();
-        fs::write(home.path().join("config/config.toml"), config).unwrap();
+        home.configure(&config);
         let id = home.said(&["new", "--agent", "asking"]);
         Self { home, id }
     }
@@ -388,4 +387,103 @@ fn a_number_is_the_place_among_the_agents_options() {
     asking.left(&permission());
     let refused = asking.home.run(&["answer", &asking.id, "a"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+/// A number of two digits begins with a digit that is an answer too, so that Enter ends each.
+#[test]
+fn each_of_more_than_nine_options_can_be_chosen() {
+    let asking = Asking::new();
+    let option = |at: usize| json!({"optionId": format!("o-{at}"), "name": format!("Option number {at}"), "kind": "allow_once"});
+    let options: Vec<Value> = (1..=12).map(option).collect();
+    let params = json!({"toolCall": {"toolCallId": "t", "title": "Which?"}, "options": options});
+    let mut terminal = asking.terminal(&params);
+    let shown = terminal.until(ASKED);
+    for at in 1..=12 {
+        assert!(shown.contains(&format!("Option number {at}\r")), "{at}: {shown}");
+    }
+    terminal.type_in("13\r");
+    terminal.until("13 is not one of the answers");
+    terminal.type_in("12\r");
+    terminal.exits(0);
+    assert_eq!(asking.answered()["outcome"]["optionId"], "o-12");
+    for (word, option) in [("11", "o-11"), ("2", "o-2"), ("y", "o-1")] {
+        asking.left(&params);
+        asking.home.said(&["answer", &asking.id, word]);
+        assert_eq!(asking.answered()["outcome"]["optionId"], option, "{word}");
+    }
+}
+
+/// The limits of the schema hold where an answer is typed, and in a command.
+#[test]
+fn an_answer_outside_the_limits_of_its_field_is_asked_for_again() {
+    let asking = Asking::new();
+    // Their names are in the order in which they are asked.
+    let properties = r#""count":{"type":"integer","minimum":2,"maximum":9},
+        "day":{"type":"string","format":"date"},
+        "link":{"type":"string","format":"uri"},
+        "mail":{"type":"string","format":"email"},
+        "name":{"type":"string","title":"Name","minLength":2,"maxLength":4},
+        "ratio":{"type":"number","minimum":0.5},
+        "rooms":{"type":"array","minItems":2,"maxItems":2,"items":{"enum":["hall","attic","den"]}},
+        "when":{"type":"string","format":"date-time"}"#;
+    let params = form("Where?", properties, &["name"]);
+    let fields = [
+        ("count", "1", "the number must be 2 to 9", "9"),
+        (
+            "day",
+            "2026-02-30",
+            "give a date such as 2026-11-03",
+            "2026-02-28",
+        ),
+        (
+            "link",
+            "example",
+            "give a URL such as https://example.com",
+            "https://example.com/a",
+        ),
+        ("mail", "nobody", "give an email address", "a@example.com"),
+        (
+            "name",
+            "\u{e9}",
+            "the number of characters must be 2 to 4",
+            "\u{e9}\u{e9}",
+        ),
+        ("ratio", "0.4", "the number must be at least 0.5", "0.5"),
+        ("rooms", "hall", "the number of options must be 2", "hall,den"),
+        (
+            "when",
+            "noon",
+            "give a date and time such as 2026-11-03T18:30:00Z",
+            "2026-11-03T18:30:00Z",
+        ),
+    ];
+    let mut terminal = asking.terminal(&params);
+    for (name, wrong, told, right) in fields {
+        terminal.until(if name == "name" { "Name" } else { name });
+        terminal.until(" declines");
+        terminal.type_in(&format!("{wrong}\r"));
+        terminal.until(told);
+        terminal.type_in(&format!("{right}\r"));
+    }
+    terminal.exits(0);
+    let content = json!({"count": 9, "day": "2026-02-28", "link": "https://example.com/a", "mail": "a@example.com",
+        "name": "\u{e9}\u{e9}", "ratio": 0.5, "rooms": ["hall", "den"], "when": "2026-11-03T18:30:00Z"});
+    assert_eq!(asking.answered(), accepted(&content));
+
+    asking.left(&params);
+    let right = fields.map(|(name, _, _, right)| format!("{name}={right}"));
+    for (at, (name, wrong, told, _)) in fields.iter().enumerate() {
+        let mut words = right.clone();
+        words[at] = format!("{name}={wrong}");
+        let words = words.each_ref().map(String::as_str);
+        let refused = asking.home.run(&[&["answer", &asking.id], &words[..]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(text(&refused.stderr).contains(told), "{refused:?}");
+    }
+    let outcome = json!({"action": "accept", "content": {"name": "too long"}}).to_string();
+    let refused = asking.home.run(&["answer", &asking.id, &outcome]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let right = right.each_ref().map(String::as_str);
+    asking.home.said(&[&["answer", &asking.id], &right[..]].concat());
+    assert_eq!(asking.answered(), accepted(&content));
 }

@@ -168,6 +168,19 @@ fn each_command_of_the_help_has_the_page_that_is_installed() {
         assert_eq!(printed(&["man", program]), pages[program]);
     }
     assert_eq!(printed(&["man"]), pages["sessionctl"]);
+    let synopsis = |name: &str| {
+        let lines = pages[name].lines().skip_while(|line| *line != ".SH SYNOPSIS");
+        lines.take(2).last().unwrap().to_owned()
+    };
+    for (page, words) in [
+        ("sessionctl-send", r"[\fB\-\-file\fR \fIPATH\fR]"),
+        ("sessionctl-send", r"[\fB\-y\fR|\fB\-\-yes\fR]"),
+        ("sessionctl-send", r"[\fICONV\fR] [\fITEXT\fR]..."),
+        ("sessionctl-ls", r"[\fB\-n\fR|\fB\-\-limit\fR \fICOUNT\fR]"),
+        ("sessiond", r"[\fB\-\-home\fR \fIDIR\fR]"),
+    ] {
+        assert!(synopsis(page).contains(words), "{words}: {}", synopsis(page));
+    }
     let folder = tempfile::tempdir().unwrap();
     check(&run(folder.path(), &["man", "sned"]), 2, "");
 }
@@ -267,7 +280,22 @@ fn bash_completes_commands_options_values_conversations_and_checkpoints() {
     home.said(&["send", &id, "first"]);
     home.said(&["new", "--title", "Review"]);
     home.said(&["new", "--title", "Review (fork)"]);
-    let table: [(&str, &[&str], &[&str]); 11] = [
+    let session = home.shown(&id)["head"].as_str().unwrap().to_owned();
+    let forgotten = home.said(&["new", "--title", "Forgotten"]);
+    home.said(&["send", &forgotten, "second"]);
+    let unclaimed = home.shown(&forgotten)["head"].as_str().unwrap().to_owned();
+    home.said(&["archive", "add", &forgotten]);
+    home.said(&["rm", &forgotten]);
+    let asking = home.said(&["new", "--title", "Asks"]);
+    assert_eq!(
+        home.run(&["send", &asking, "[[ask Really?]]"]).status.code(),
+        Some(8)
+    );
+    let question = home.shown(&asking)["interrupts"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let table: [(&str, &[&str], &[&str]); 16] = [
         ("sessionctl", &["sen"], &["send"]),
         ("sessionctl", &["send", "--que"], &["--queue"]),
         ("sessionctl", &["--color", "ne"], &["never"]),
@@ -280,6 +308,11 @@ fn bash_completes_commands_options_values_conversations_and_checkpoints() {
         ("sessionctl", &["close", "site"], &[]),
         ("sessionctl", &["fork", r"Deploy\ the\ site", "--at", "1"], &["1"]),
         ("sessionctl", &["fork", &id, "--at", "1"], &["1"]),
+        ("sessionctl", &["answer", "As"], &["Asks"]),
+        ("sessionctl", &["answer", &asking, "--question", ""], &[&question]),
+        ("sessionctl", &["set", &id[..3]], &[&id[..8]]),
+        ("sessionctl", &["adopt", &session[..3]], &[&session]),
+        ("sessionctl", &["archive", "rm", &unclaimed[..3]], &[&unclaimed]),
         ("sessiond", &["--ep"], &["--ephemeral"]),
     ];
     for (program, line, expected) in table {
@@ -297,6 +330,9 @@ fn bash_completes_commands_options_values_conversations_and_checkpoints() {
         (&["sessionctl", "close", "Dep"], &id[..8]),
         (&["sessionctl", "fork", &id, "--at", ""], "first"),
         (&["sessionctl", "set", &id, "mo"], "model=\nmode="),
+        (&["sessionctl", "adopt", &session[..3]], "first"),
+        (&["sessionctl", "archive", "rm", ""], "second"),
+        (&["sessionctl", "answer", &asking, "--question", ""], "Really?"),
         (&["sessionctl", "new", "--agent", "loo"], "loopback"),
         (&["sessionctl", "ls", "--agent", ""], "loopback"),
     ] {

@@ -323,13 +323,12 @@ fn history_on_a_terminal_renders_markdown() {
 #[test]
 fn an_agent_whose_transcripts_are_not_read_has_no_history() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
     let config = format!(
         "[agents.mine]\nkind = \"generic\"\ncommand = \"{}\"\nargs = [\"loopback-agent\", \"--data\", \"{}\"]\n",
         env!("CARGO_BIN_EXE_sessiond"),
         home.path().join("data").display(),
     );
-    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    home.configure(&config);
     let id = home.said(&["new", "--agent", "mine"]);
     assert_eq!(home.said(&["send", &id, "one"]), "echo: one");
     for arguments in [

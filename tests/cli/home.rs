@@ -1,5 +1,6 @@
 //! A home with a real daemon in it, which the first command starts.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -26,6 +27,13 @@ impl Home {
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Writes the configuration, which the next start of the daemon reads.
+    pub(crate) fn configure(&self, text: &str) {
+        let folder = self.path().join("config");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("config.toml"), text).unwrap();
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {

@@ -15,7 +15,7 @@ use super::text;
 const IS_QUEUED: &str = "another turn is running; this prompt is queued";
 
 /// What it prints of that turn's question.
-const WAITS_FOR_ANSWER: &str = "the running turn waits for an answer: First?";
+const WAITS_FOR_ANSWER: &str = "the running turn is waiting for an answer: First?";
 
 /// What others print of it.
 const ONE_IS_QUEUED: &str = "1 prompt is queued";
@@ -29,12 +29,7 @@ fn an_unknown_agent_is_told_with_those_that_are_known() {
 #[test]
 fn a_conversation_that_could_not_be_opened_at_once_is_named() {
     let home = Home::new();
-    std::fs::create_dir(home.path().join("config")).unwrap();
-    std::fs::write(
-        home.path().join("config/config.toml"),
-        "[agents.gone]\nkind = \"generic\"\ncommand = \"/bin/false\"\n",
-    )
-    .unwrap();
+    home.configure("[agents.gone]\nkind = \"generic\"\ncommand = \"/bin/false\"\n");
     let output = home.run(&["new", "--open"]);
     assert_eq!(output.status.code(), Some(6), "{output:?}");
     let told = text(&output.stderr);

@@ -77,9 +77,8 @@ fn an_open_question_is_shown_with_the_command_that_answers_it() {
 #[test]
 fn an_agent_without_its_program_is_listed_so() {
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
     let config = "[agents.mine]\ncommand = \"/no/such/program\"\n";
-    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    home.configure(config);
     let listed = home.said(&["agents"]);
     let line = listed.lines().find(|line| line.starts_with("mine\t")).unwrap();
     check_seen("agents without a program", &line.replace('\t', "|"));

@@ -110,12 +110,11 @@ fn a_move_that_is_undone_says_which_folder_it_is_back_in() {
 #[test]
 fn a_move_says_that_claude_asks_about_the_new_folder() {
     let home = Home::new();
-    let config = home.path().join("config");
-    fs::create_dir_all(&config).unwrap();
     // Any program that is there.
     let program = env!("CARGO_BIN_EXE_sessionctl");
-    let agents = format!("default_agent = \"loopback\"\n[agents.claude]\ncommand = \"{program}\"\n");
-    fs::write(config.join("config.toml"), agents).unwrap();
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.claude]\ncommand = \"{program}\"\n"
+    ));
     let (id, old, new) = begun(&home);
     fs::rename(&old, &new).unwrap();
     let moved = home.run(&["mv", old.to_str().unwrap(), new.to_str().unwrap()]);

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use super::stub::{HELD, ID, Stub, WORK, WORK_MIB};
-use super::terminal::Terminal;
+use super::terminal::{Terminal, in_shell};
 use super::{sessionctl, text};
 
 /// The stub answers the export once it was asked three times how far that has come.
@@ -37,6 +37,22 @@ fn a_long_call_has_a_bar_that_goes_when_it_is_over() {
     assert_eq!(
         (text(&piped.stdout).as_str(), text(&piped.stderr).as_str()),
         ("/t/x\n", "")
+    );
+}
+
+/// A terminal that cannot move its cursor shows no bar, so nothing asks how far the call has come. The export at another terminal
+/// ends both once it has asked three times itself.
+#[test]
+fn no_figures_are_asked_for_where_no_bar_can_be_shown() {
+    let stub = Stub::start();
+    let edit = sessionctl(&stub.home(), &["-v", "edit", ID, "--at", "cp.x", "again"]);
+    let edit = Terminal::of(80, &in_shell("TERM=dumb \"$0\" \"$@\"", &edit));
+    stub.wait_for_calls("conversation/edit", 1);
+    Terminal::of(80, &sessionctl(&stub.home(), &["export", ID])).exits(0);
+    let shown = edit.exits(0);
+    assert!(
+        shown.contains("conversation/edit") && !shown.contains("daemon/work"),
+        "{shown}"
     );
 }
 

@@ -203,12 +203,7 @@ fn what_only_a_backup_has_is_restored_and_adopted_by_the_command_that_is_printed
         );
     }
     let home = Home::new();
-    fs::create_dir(home.path().join("config")).unwrap();
-    fs::write(
-        home.path().join("config/config.toml"),
-        "[keep]\nenabled = false\n",
-    )
-    .unwrap();
+    home.configure("[keep]\nenabled = false\n");
     for (damage, what) in [
         (remove, "without its transcript and backup"),
         (blank, "with a blank transcript and no backup"),

@@ -176,8 +176,7 @@ fn an_option_of_the_agents_own_is_set() {
     let log = home.path().join("mine.log");
     let resumes = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;
     let config = scripted::configured("mine", Some(resumes)).replace("mine.log", log.to_str().unwrap());
-    fs::create_dir(home.path().join("config")).unwrap();
-    fs::write(home.path().join("config/config.toml"), config).unwrap();
+    home.configure(&config);
     let id = home.said(&["new", "--agent", "mine"]);
     let set = ["set", &id, "effort=high", "budget=7"];
     check_printed(&set, &home.run(&set), 0);

@@ -66,6 +66,39 @@ fn a_damaged_transcript_is_repaired() {
     home.printed(&["check", ID, "--repair"], 0);
 }
 
+/// The copy lacks the line that is not a record. The agent itself copes with the call, which stays.
+#[test]
+fn a_repair_lists_each_finding_once() {
+    let home = Home::new();
+    home.said(&["start"]);
+    let record = |kind: &str, uuid: &str, parent: &str, content: &str| {
+        format!(
+            "{{\"type\":\"{kind}\",\"uuid\":\"{uuid}\",\"parentUuid\":{parent},\"sessionId\":\"{ID}\",\"cwd\":\"/p\",\
+             \"message\":{{\"role\":\"{kind}\",\"content\":{content}}}}}\n"
+        )
+    };
+    let call = r#"[{"type":"tool_use","id":"t1","name":"Read","input":{}}]"#;
+    let records = [
+        record("user", "u1", "null", r#""one""#),
+        record("assistant", "a1", r#""u1""#, call),
+        record("user", "u2", r#""a1""#, r#""two""#),
+        record("assistant", "a2", r#""u2""#, r#"[{"type":"text","text":"yes"}]"#),
+    ];
+    let folder = home.path().join("data/loopback/projects/-p");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(
+        folder.join(format!("{ID}.jsonl")),
+        format!("@@@\n{}", records.concat()),
+    )
+    .unwrap();
+    let repaired = home.run(&["check", ID, "--repair"]);
+    assert_eq!(repaired.status.code(), Some(1), "{repaired:?}");
+    let told = text(&repaired.stdout);
+    for kind in ["garbage line: ", "tool use without result: ", "repaired as "] {
+        assert_eq!(told.matches(kind).count(), 1, "{kind}: {told}");
+    }
+}
+
 #[test]
 fn a_transcript_is_checked_adopted_and_talked_to() {
     let home = Home::new();
@@ -172,6 +205,14 @@ fn a_transcript_is_named_by_the_beginning_of_its_id() {
     }
 }
 
+/// Configures Codex with the transcripts of this folder and no program.
+fn configure_codex(home: &Home, transcripts: &Path) {
+    home.configure(&format!(
+        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        transcripts.display()
+    ));
+}
+
 /// It can be read, and what has to be done before it can be resumed is said beside the answer.
 #[test]
 fn adopting_what_is_archived_says_how_it_is_taken_out() {
@@ -179,22 +220,11 @@ fn adopting_what_is_archived_says_how_it_is_taken_out() {
     let rollout = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
     let home = Home::new();
     let codex = home.path().join("codex");
-    let configured = format!(
-        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
-        codex.display()
-    );
-    for (path, content) in [
-        (home.path().join("config/config.toml"), configured.as_str()),
-        (
-            codex.join(format!(
-                "archived_sessions/rollout-2026-11-21T06-16-34-{SESSION}.jsonl"
-            )),
-            rollout,
-        ),
-    ] {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-    }
+    configure_codex(&home, &codex);
+    let archived = codex.join("archived_sessions");
+    fs::create_dir_all(&archived).unwrap();
+    let name = format!("rollout-2026-11-21T06-16-34-{SESSION}.jsonl");
+    fs::write(archived.join(name), rollout).unwrap();
     let cwd = home.path().join("project");
     fs::create_dir(&cwd).unwrap();
     let output = home.run(&["adopt", SESSION, "--cwd", cwd.to_str().unwrap()]);
@@ -214,10 +244,7 @@ fn adopting_what_cannot_be_resumed_says_why() {
     const OLD: &str = "82ace22b-a325-4eb4-b3c2-75701e12acde";
     const PACKED: &str = "82ace22b-a325-4eb4-b3c2-75701e12acdf";
     let home = Home::new();
-    let configured = format!(
-        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
-        home.path().join("codex").display()
-    );
+    configure_codex(&home, &home.path().join("codex"));
     let reply = r#"{"type":"assistant","uuid":"a1","parentUuid":null,"message":{"content":"hello"}}"#;
     let asked = |uuid: &str, parent: &str| {
         format!(
@@ -233,9 +260,8 @@ fn adopting_what_cannot_be_resumed_says_why() {
     let aside = aside.join("\n") + "\n";
     let gone = asked("u1", "null").replace("aside\"", "gone\",\"cwd\":\"/nonexistent/folder\"");
     for (path, content) in [
-        ("config/config.toml", configured.as_str()),
         (
-            &format!("codex/sessions/2025/09/01/rollout-2025-09-01T00-00-00-{OLD}.jsonl"),
+            &*format!("codex/sessions/2025/09/01/rollout-2025-09-01T00-00-00-{OLD}.jsonl"),
             include_str!("../fixtures/transcripts/codex/0.29.0.jsonl"),
         ),
         (

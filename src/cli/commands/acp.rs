@@ -39,16 +39,16 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// daemon ends.
 const LINE_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Act as an agent for an editor, on standard input and output
+/// Serve an editor as its agent, on standard input and output
 ///
-/// Put it where the editor's configuration has the command of an agent. Its sessions are conversations: they outlive the editor,
-/// limits and crashes, and other commands show them too.
+/// Enter it as the command of an agent in the editor's configuration. Each session of the editor is a conversation: it survives
+/// limits, crashes and the end of the editor, and other commands show it too.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Acp {
     /// Agent of new conversations (default: the default agent)
     #[arg(long, short, value_name = "NAME")]
     agent: Option<AgentName>,
-    /// Arguments of the agent for the sessions of this editor, after its configured ones
+    /// Arguments for the agent, after those in its configuration
     #[arg(last = true, value_name = "AGENT_ARGS")]
     arguments: Vec<String>,
 }
@@ -161,7 +161,7 @@ fn run_agent(daemon: &UnixStream, chosen: &Chosen, failed: impl Fn(io::Error) ->
         Ok(Answer {
             error: Some(error), ..
         }) => Problem::new(Exit::Agent, error.message),
-        Ok(_) => failed(io::Error::other("the daemon gives no answer")),
+        Ok(_) => failed(io::Error::other("the daemon does not answer")),
         Err(error) => failed(error.into()),
     }
 }

@@ -26,7 +26,7 @@ Examples:
   sessionctl send \"$(sessionctl adopt ID --agent claude)\" 'Continue'")]
 pub(in crate::cli) struct Adopt {
     /// Agent session id, name of the transcript, or the first 6 or more characters of either
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = complete::transcript())]
     id: String,
     /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME", add = complete::agent())]
@@ -162,7 +162,13 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     };
     let is_damaged = !left.is_empty();
     note_backups(context, &answer.kept)?;
-    print_findings(context, &answer.findings)?;
+    // Those that remain are listed as such, with the lines that they have in the copy.
+    let mut findings = answer.findings.clone();
+    for left in &answer.left {
+        let is_it = |finding: &Finding| (finding.kind, &finding.detail) == (left.kind, &left.detail);
+        findings.iter().position(is_it).map(|at| findings.remove(at));
+    }
+    print_findings(context, &findings)?;
     let look = context.output.look;
     if answer.more > 0 {
         let more = humanize::count(answer.more, "more finding", "more findings");
@@ -170,7 +176,7 @@ pub(in crate::cli) async fn check(context: &mut Context<'_>, options: Check) -> 
     }
     if let Some(restore) = &answer.restore {
         let restore = context.output.with_daemon_options(restore);
-        let line = format!("the backup has what is lost; restore it: {restore}");
+        let line = format!("the backup has the lost part; restore it: {restore}");
         context.output.line(&line)?;
     }
     if let Some(repaired) = &answer.repaired {
@@ -198,7 +204,7 @@ async fn print_repaired(
 ) -> CommandResult {
     let mut done = answer.repairs.map(repairs_in_words).unwrap_or_default();
     if let Some(fidelity) = answer.fidelity {
-        done = format!("{done}; fidelity {}", humanize::wire_name(fidelity));
+        done = format!("{done}, {}", humanize::history_kept(fidelity));
     }
     let mark = context.output.look.paint(GOOD, "repaired as");
     context.output.line(&format!("{mark} {repaired}{done}"))?;

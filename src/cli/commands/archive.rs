@@ -20,8 +20,8 @@ const LIST_HINT: &str = "sessionctl archive ls lists the backups";
 /// List, make, restore and delete backups of transcripts
 ///
 /// Transcripts are backed up automatically unless the configuration has [keep] enabled = false. The next prompt of a conversation
-/// restores a deleted transcript from its backup. Backups stay when a conversation is deleted without its transcripts; they
-/// belong to no conversation then.
+/// restores a deleted transcript from its backup. If a conversation is deleted without its transcripts, its backups are
+/// kept, and belong to no conversation.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
@@ -57,7 +57,7 @@ pub(in crate::cli) struct ArchiveArgs {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct OrphanArgs {
     /// Agent session id, as archive ls prints it
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = complete::unclaimed_session())]
     id: String,
     /// Agent that wrote the transcript, if several agents have this id
     #[arg(long, value_name = "NAME", add = complete::agent())]
@@ -105,7 +105,7 @@ async fn confirm_deletion(
         None if answer.total.unwrap_or_default().unclaimed > answer.unclaimed.len() as u64 => id.to_string(),
         None => return Ok(()),
     };
-    let what = format!("Delete all backups of the session {about}, for good");
+    let what = format!("Permanently delete all backups of session {about}");
     context.confirm(&what, true)
 }
 
@@ -266,7 +266,7 @@ async fn prune(context: &mut Context<'_>) -> CommandResult {
     let bytes = orphans.iter().map(|session| session.bytes).sum();
     let sessions = humanize::count(orphans.len() as u64, "session", "sessions");
     let what = format!(
-        "Delete the backups of {sessions} of no conversation ({}), for good",
+        "Permanently delete the backups of {sessions} without a conversation ({})",
         humanize::size(bytes)
     );
     context.confirm(&what, true)?;
@@ -277,7 +277,7 @@ async fn prune(context: &mut Context<'_>) -> CommandResult {
         let more = humanize::count(more, "session is", "sessions are");
         context
             .output
-            .note(&format!("{more} left; run sessionctl archive prune again"))?;
+            .note(&format!("{more} left; delete them too: sessionctl archive prune"))?;
     }
     Ok(())
 }

@@ -77,10 +77,7 @@ pub(in crate::cli) struct Fork {
 /// Least acceptable fidelity of a branch's history.
 pub(in crate::cli) const FIDELITIES: [(&str, &str); 4] = [
     ("full", "The complete history"),
-    (
-        "partial",
-        "An older state of the history, or one that lacks turns",
-    ),
+    ("partial", "An older or incomplete history"),
     ("text", "The messages as text"),
     ("none", "No history required"),
 ];

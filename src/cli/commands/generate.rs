@@ -118,15 +118,42 @@ fn write_pages(folder: &Path, daemon: CommandDefinition) -> CommandResult<Vec<Pa
 }
 
 /// Writes the pages of a command and its subcommands. `clap_mangen::generate_to` is not used, because it does not return
-/// the paths.
+/// the paths, and omits the values of options from the synopsis.
 fn write_page(command: &clap::Command, folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
     // An empty date would be omitted, and the next argument would replace it.
     let man = Page::new(command.clone())
         .date(" ")
         .source(concat!("session-bridge ", env!("CARGO_PKG_VERSION")));
-    pages.push(man.generate_to(folder)?);
+    let (path, mut page) = (folder.join(man.get_filename()), Vec::new());
+    man.render(&mut page)?;
+    fs::write(
+        &path,
+        with_values_in_synopsis(&String::from_utf8_lossy(&page), command),
+    )?;
+    pages.push(path);
     let mut below = command.get_subcommands().filter(|below| !below.is_hide_set());
     below.try_for_each(|below| write_page(below, folder, pages))
+}
+
+/// Adds the names of the options' values to the synopsis of a page, and a sign to arguments that can be repeated.
+fn with_values_in_synopsis(page: &str, command: &clap::Command) -> String {
+    command.get_arguments().fold(page.to_owned(), |page, arg| {
+        let name = arg.get_value_names().map(|names| names.join(" "));
+        let name = name.unwrap_or_default().replace('-', r"\-");
+        let takes_values = arg.get_num_args().unwrap_or_default();
+        let (shown, with_value) = match arg.get_long() {
+            Some(long) if takes_values.takes_values() => {
+                let option = format!(r"\-\-{}\fR", long.replace('-', r"\-"));
+                (format!("{option}]"), format!(r"{option} \fI{name}\fR]"))
+            }
+            None if takes_values.max_values() > 1 => {
+                let shown = format!(r"[\fI{name}\fR]");
+                (shown.clone(), shown + "...")
+            }
+            _ => return page,
+        };
+        page.replacen(&shown, &with_value, 1)
+    })
 }
 
 /// Shows a manual page: opened in `man` on a terminal, otherwise printed.

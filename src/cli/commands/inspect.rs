@@ -366,7 +366,7 @@ pub(in crate::cli) async fn agents(context: &mut Context<'_>) -> CommandResult {
 /// Shows the state of the daemon. Does not start one, because whether a daemon runs is part of the result.
 pub(in crate::cli) async fn status(context: &mut Context<'_>) -> CommandResult {
     let Some(daemon) = context.connector.find().await? else {
-        let problem = Problem::no_daemon("no daemon is running");
+        let problem = Problem::no_daemon("the daemon is not running");
         return Err(problem.hint("start it: sessionctl start"));
     };
     let status = context.call_and_print(&daemon, method::Status::default()).await?;

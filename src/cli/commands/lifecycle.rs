@@ -34,7 +34,7 @@ pub(in crate::cli) struct Remove {
     transcripts: bool,
 }
 
-/// Start the daemon, if none runs
+/// Start the daemon if it is not running
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Start {
     /// Print the path of the daemon's socket
@@ -81,7 +81,7 @@ pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &Conversati
     reset.map_err(|problem| with_cancel_hint(problem, &conversation))?;
     let mut done = format!("Reset {name}. Its next prompt starts a new chat.");
     if conversation.continuation.is_some() {
-        done.push_str(" What was scheduled is cancelled.");
+        done.push_str(" The scheduled continuation is cancelled.");
     }
     if conversation.head.is_some() {
         let undo = context.output.advice(conversation.id).undo();
@@ -123,7 +123,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     let (daemon, conversation) = context.connect_and_select(options.target.name()).await?;
     let name = humanize::name_in_sentence(&conversation);
     let (what, transcripts) = if options.transcripts {
-        let what = format!("Delete {name} with its transcripts and all backups of them, for good");
+        let what = format!("Permanently delete {name} with its transcripts and all backups of them");
         (what, TranscriptsOnDelete::Delete)
     } else {
         let what = format!("Delete {name} and keep its transcripts");
@@ -151,7 +151,7 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
     for left in &answer.remaining {
         failed += u64::from(left.reason == RemainingReason::Failed);
         let place = left.path.as_deref().unwrap_or(left.upstream_id.as_str());
-        let line = format!("still there: {}: {}", one_line(place), one_line(&left.message));
+        let line = format!("not deleted: {}: {}", one_line(place), one_line(&left.message));
         context.output.note(&line)?;
     }
     match (failed, answer.not_erased) {
@@ -161,14 +161,13 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
                 "the conversation is deleted, but the daemon's files may still contain its messages and settings: {}",
                 one_line(&why)
             );
-            Err(Problem::failed(message).hint(
-                "when that is solved, stop the daemon; its next start removes the rest: sessionctl stop",
-            ))
+            Err(Problem::failed(message)
+                .hint("when that is fixed, restart the daemon, which then removes the rest: sessionctl stop"))
         }
         _ => {
             let transcripts = humanize::count(failed, "transcript", "transcripts");
             let message = format!("the conversation is deleted, but {transcripts} could not be deleted");
-            Err(Problem::failed(message).hint("delete the files that are listed above by hand"))
+            Err(Problem::failed(message).hint("delete the files listed above yourself"))
         }
     }
 }
@@ -218,7 +217,7 @@ pub(in crate::cli) async fn way_back(
 /// Starts the daemon if none runs, and prints which one runs.
 pub(in crate::cli) async fn start(context: &mut Context<'_>, options: &Start) -> CommandResult {
     let verb = match context.connector.find().await? {
-        Some(_) => "The daemon already runs as",
+        Some(_) => "The daemon is already running as",
         None => "Started the daemon as",
     };
     let daemon = context.connect().await?;
@@ -237,7 +236,7 @@ pub(in crate::cli) async fn stop(context: &mut Context<'_>, options: Stop) -> Co
         if context.output.json {
             context.output.raw(&RawJson::from(json!({})))?;
         }
-        context.output.note("no daemon runs")?;
+        context.output.note("the daemon is not running")?;
         return Ok(());
     };
     let shutdown = method::Shutdown {
@@ -266,6 +265,6 @@ fn not_stopped_problem(pid: Option<u32>, limit: Duration) -> Problem {
         ),
         None => (String::new(), DOCTOR_HINT.to_owned()),
     };
-    let what = format!("the daemon{which} still runs after {} s", limit.as_secs());
+    let what = format!("the daemon{which} is still running after {} s", limit.as_secs());
     Problem::no_daemon(what).hint(hint)
 }

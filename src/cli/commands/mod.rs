@@ -76,9 +76,9 @@ impl Context<'_> {
             let file = config.display();
             self.output.note(&match config.exists() {
                 true => format!(
-                    "the running daemon has another configuration file: {file} is not used (to restart it: sessionctl stop)"
+                    "the running daemon uses another configuration file, not {file} (to restart it: sessionctl stop)"
                 ),
-                false => format!("there is no configuration file {file}; the running daemon has another one"),
+                false => format!("there is no configuration file {file}; the running daemon uses another one"),
             })?;
         }
         Ok(daemon)
@@ -149,7 +149,7 @@ impl Context<'_> {
         }
         let undo = self.output.advice(conversation.id).undo();
         self.output.note_dim(&format!(
-            "Session {} is an earlier one of conversation {}; this is about the newest, {}. Go back with: {undo}",
+            "Session {} is an earlier session of conversation {}; this command uses the newest, {}. Go back with: {undo}",
             humanize::short(given),
             humanize::short_id(conversation.id),
             humanize::short(head.as_str()),
@@ -168,10 +168,10 @@ impl Context<'_> {
         }
         if !asks {
             let problem = Problem::usage(format!(
-                "there is no terminal to ask \"{}?\", and --yes was not given",
+                "cannot ask \"{}?\" without a terminal, and --yes was not given",
                 one_line(what)
             ));
-            return Err(problem.hint(format!("act without asking: sessionctl --yes {}", this_command())));
+            return Err(problem.hint(format!("to confirm it: sessionctl --yes {}", this_command())));
         }
         let question = self
             .output
@@ -363,10 +363,7 @@ pub(in crate::cli) fn unusable_folder(problem: Problem, folder: Option<&str>) ->
         Err(_) if !folder.exists() => create_folder_hint(folder),
         Ok(found) if !found.is_dir() => {
             let parent = folder.parent().unwrap_or(folder).to_string_lossy();
-            format!(
-                "name a folder, such as the one of this file: {}",
-                shell_word(&parent)
-            )
+            format!("name a folder, such as that of the file: {}", shell_word(&parent))
         }
         _ => return problem,
     };

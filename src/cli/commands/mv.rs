@@ -19,8 +19,8 @@ use crate::paths::shell_word;
 
 /// Move a conversation or a project to another folder
 ///
-/// With a conversation, only that conversation moves. With the old path of a folder, every session that ran in that
-/// folder or below moves, including sessions that were not started by sessionctl.
+/// Given a conversation, moves only that conversation. Given the old path of a folder, moves every session that ran in
+/// or below it, including sessions that sessionctl did not start.
 ///
 /// To undo the move of one conversation, use sessionctl undo.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub(in crate::cli) struct Mv {
     /// Print what would be moved, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Undo a folder move, by the id that the move printed
+    /// Undo the folder move with this id, which the move printed
     #[arg(long, value_name = "ID", conflicts_with_all = ["what", "folder", "dry_run"], value_parser = NonEmptyStringValueParser::new())]
     undo: Option<String>,
     /// List the folder moves that can be undone, newest first
@@ -243,7 +243,7 @@ async fn list(context: &mut Context<'_>) -> CommandResult {
             plain(humanize::path(&one.to, context.output.look)),
         ]);
     }
-    let if_empty = "no folder move can be undone";
+    let if_empty = "there is no folder move to undo";
     context.output.table(&table, if_empty)
 }
 

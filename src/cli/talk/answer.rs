@@ -17,6 +17,7 @@ use super::send::report_turn;
 use super::turn::{ConversationFollower, FollowTarget, OnQuestion, is_running};
 use crate::cli::advice::Advice;
 use crate::cli::commands::Context;
+use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
 use crate::cli::humanize;
@@ -45,7 +46,7 @@ pub(in crate::cli) struct Answer {
     #[arg(value_name = "ANSWER")]
     answer: Vec<String>,
     /// Id of the question (default: the only open one)
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = complete::question())]
     question: Option<String>,
 }
 
@@ -237,9 +238,9 @@ pub(in crate::cli) async fn cancel(context: &mut Context<'_>, options: Cancel) -
         (_, false) => return context.output.note(&format!("Cancelled {prompts} of {id}.")),
         (_, true) => format!("Cancelled the turn of {id} and {prompts}."),
     };
-    context.output.note(&format!(
-        "{done} The history of the conversation keeps what the agent has said."
-    ))
+    context
+        .output
+        .note(&format!("{done} The history keeps what the agent has said."))
 }
 
 /// Opens the session, and prints how it was opened.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bridge_protocol::conversation::Conversation;
+use bridge_protocol::conversation::{Conversation, ConversationState};
 use bridge_protocol::event::Event;
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
@@ -108,30 +108,40 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Co
             .hint(format!("send one prompt with: sessionctl send {to} 'Hello'")));
     }
     let daemon = context.connect().await?;
-    let conversation = match options.new {
-        true => new_here(&daemon, options.agent).await?,
+    let chosen = match options.new {
+        true => None,
         false => {
             let given = options.target.name();
             let chosen = select::select_silently(context, &daemon, given).await;
-            chosen.map_err(|problem| {
+            Some(chosen.map_err(|problem| {
                 with_text_hint(problem, given.unwrap_or_default(), "", |prompt| {
                     let prompt = prompt_word(prompt);
                     format!(
                         "to send it as a prompt: sessionctl send --new {prompt}; sessionctl ls lists the conversations"
                     )
                 })
-            })?
+            })?)
         }
     };
-    chat_in(context, daemon, conversation).await
+    chat_in(context, daemon, chosen, options.agent).await
 }
 
-/// Chats until the user leaves.
+/// Chats until the user leaves. If no conversation was chosen, creates one in this folder, and deletes it at the end if it was
+/// not used.
 pub(in crate::cli) async fn chat_in(
     context: &mut Context<'_>,
     daemon: Daemon,
-    conversation: Conversation,
+    chosen: Option<Conversation>,
+    agent: Option<String>,
 ) -> CommandResult {
+    let (conversation, created) = match chosen {
+        Some(chosen) => (chosen, None),
+        None => {
+            let created = new_here(&daemon, agent).await?;
+            let id = created.id;
+            (created, Some(id))
+        }
+    };
     let mut room = ChatLoop {
         daemon: Rc::new(daemon),
         conversation,
@@ -140,7 +150,30 @@ pub(in crate::cli) async fn chat_in(
         last_cursor: None,
     };
     signals::start_signal_watcher();
-    room.run_lines(context).await
+    let left = room.run_lines(context).await;
+    if let Some(id) = created {
+        delete_unused(&room.daemon, id).await;
+    }
+    left
+}
+
+/// Deletes a conversation that has no title, no turns, and nothing scheduled. If that fails, it stays.
+async fn delete_unused(daemon: &Daemon, id: ConversationId) {
+    let (Ok(now), Ok(chain)) = (
+        daemon.call(method::GetConversation::of(id)).await,
+        daemon.call(method::Chain::of(id)).await,
+    ) else {
+        return;
+    };
+    let now = now.conversation;
+    let is_unused = now.state == ConversationState::Idle
+        && !now.cut_short
+        && now.continuation.is_none()
+        && now.title.is_empty()
+        && !chain.links.iter().any(|link| link.written);
+    if is_unused {
+        drop(daemon.call(method::Delete::of(id)).await);
+    }
 }
 
 impl ChatLoop {
@@ -695,7 +728,7 @@ fn split_words(line: &str) -> CommandResult<Vec<String>> {
         return Ok(vec![line.to_owned()]);
     }
     shlex::split(line).ok_or_else(|| {
-        let problem = Problem::usage(format!("a quote has no end: {}", one_line(line)));
+        let problem = Problem::usage(format!("a quote is not closed: {}", one_line(line)));
         problem.hint("put text that has quotes in double quotes")
     })
 }

@@ -105,16 +105,17 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
     call.text = options.text.as_deref().map(PromptContent::text);
     // With JSON, the caller polls for the outcome.
     if at == ContinueAt::Now && !options.cancel && !context.output.json {
-        let held = conversation.queue.iter().filter(|queued| queued.held).count();
-        if held > 0 && !is_running(conversation.state) {
+        let held = match is_running(conversation.state) {
+            true => 0,
+            false => conversation.queue.iter().filter(|queued| queued.held).count(),
+        };
+        if held > 0 {
             let prompts = humanize::count(held as u64, "queued prompt", "queued prompts");
-            let id = humanize::short_id(conversation.id);
-            let also = format!("also sends {prompts}; sessionctl attach {id} follows");
-            context.output.note_dim(&also)?;
+            context.output.note_dim(&format!("then sends {prompts}"))?;
         }
         let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
         let ended = follower.follow(FollowTarget::Continue(call)).await;
-        let ended = ended.map_err(|problem| {
+        let mut ended = ended.map_err(|problem| {
             with_continue_hint(
                 follower.screen.output,
                 problem,
@@ -123,6 +124,17 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
                 options.text.as_deref(),
             )
         })?;
+        for _ in 0..held {
+            report_turn(&mut follower, ended.as_ref())?;
+            let Some(last) = follower.last_cursor.clone() else {
+                break;
+            };
+            match follower.follow(FollowTarget::Since(last)).await? {
+                // Another client cancelled the rest.
+                None => return Ok(()),
+                next => ended = next,
+            }
+        }
         return report_turn(&mut follower, ended.as_ref());
     }
     // The answer to a cancellation does not report whether a continuation was scheduled.

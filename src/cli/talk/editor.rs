@@ -54,7 +54,7 @@ pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
     });
     let Some(editor) = editor else {
         return Err(
-            Problem::usage("the new prompt is missing, and no editor is named").hint(format!(
+            Problem::usage("no new prompt was given, and no editor is set").hint(format!(
                 "give the prompt: {other}; - reads it from standard input, and EDITOR names an editor"
             )),
         );
@@ -77,7 +77,7 @@ pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
     let left = read_back(&mut file);
     let is_as_it_was = |left: &str| left == text.trim_end_matches('\n');
     if !status.success() {
-        let problem = Problem::failed(format!("the editor ended with {status}"));
+        let problem = Problem::failed(format!("the editor failed: {status}"));
         return Err(match left {
             Ok(left) if !is_as_it_was(&left) && !left.is_empty() => {
                 let path = EditedText { text: left, file }.persist()?;

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 use bridge_protocol::raw::RawJson;
 use indexmap::IndexMap;
+use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -46,6 +48,8 @@ struct Field {
     description: String,
     is_required: bool,
     kind: FieldKind,
+    /// The field's schema, which has the limits of its value.
+    schema: Value,
     /// The text field in which the user may write an answer that is not an option: its index and title.
     own_words: Option<(usize, String)>,
 }
@@ -121,6 +125,7 @@ impl Field {
                 Some("number") => FieldKind::Number,
                 _ => FieldKind::Json,
             },
+            schema: schema.clone(),
             own_words: None,
         }
     }
@@ -189,27 +194,68 @@ impl Field {
 
     /// Parses a text into the field's value. The flag says whether to ask for the user's own words next.
     fn parse(&self, text: &str) -> Result<(Option<Value>, bool), String> {
-        let read = |is_it: fn(&Value) -> bool, what: &str| {
-            let value: Option<Value> = serde_json::from_str(text).ok();
-            let value = value.filter(is_it);
-            value.map_or_else(
-                || Err(format!("{} is not {what}", one_line(text))),
-                |value| Ok((Some(value), false)),
-            )
+        let (value, has_own) = match self.kind {
+            FieldKind::One(_) => {
+                let (values, own) = self.picks(text)?;
+                (values.into_iter().next(), own)
+            }
+            FieldKind::Some(_) => {
+                let (values, own) = self.picks(text)?;
+                ((!values.is_empty()).then_some(Value::Array(values)), own)
+            }
+            FieldKind::Text => (Some(text.into()), false),
+            FieldKind::WholeNumber | FieldKind::Number | FieldKind::Json => {
+                let value = serde_json::from_str(text).ok();
+                let value = value.filter(|value| self.takes(value));
+                let value = value.ok_or_else(|| format!("{} is not a {}", one_line(text), self.what()))?;
+                (Some(value), false)
+            }
         };
-        match self.kind {
-            FieldKind::One(_) => self
-                .picks(text)
-                .map(|(values, own)| (values.into_iter().next(), own)),
-            FieldKind::Some(_) => self.picks(text).map(|(values, own)| {
-                let value = (!values.is_empty()).then_some(Value::Array(values));
-                (value, own)
-            }),
-            FieldKind::Text => Ok((Some(text.into()), false)),
-            FieldKind::WholeNumber => read(|value| value.is_i64() || value.is_u64(), "a whole number"),
-            FieldKind::Number => read(Value::is_number, "a number"),
-            FieldKind::Json => read(|_| true, "JSON"),
+        value.iter().try_for_each(|value| self.check_limits(value))?;
+        Ok((value, has_own))
+    }
+
+    /// Checks a value against the limits of the schema; the error says what they allow.
+    fn check_limits(&self, value: &Value) -> Result<(), String> {
+        let (size, of, limits) = match value {
+            Value::Number(number) => (number.as_f64(), "", ["minimum", "maximum"]),
+            Value::String(text) => (
+                Some(text.chars().count() as f64),
+                " of characters",
+                ["minLength", "maxLength"],
+            ),
+            Value::Array(values) => (Some(values.len() as f64), " of options", ["minItems", "maxItems"]),
+            _ => return Ok(()),
+        };
+        let [least, most] = limits.map(|limit| self.schema[limit].as_f64());
+        if (least.is_some() && size < least) || (most.is_some() && size > most) {
+            let range = match (least, most) {
+                (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+                (Some(least), None) => format!("at least {least}"),
+                (None, Some(most)) => format!("at most {most}"),
+                (exact, _) => exact.map_or_else(String::new, |exact| exact.to_string()),
+            };
+            return Err(format!("the number{of} must be {range}"));
         }
+        let text = value.as_str().unwrap_or_default();
+        let parts = |mark| {
+            text.split_once(mark)
+                .is_some_and(|(a, b)| !a.is_empty() && !b.is_empty())
+        };
+        let (fits, what) = match self.schema["format"].as_str() {
+            Some("date") => (
+                text.parse::<Date>().is_ok_and(|date| date.to_string() == text),
+                "a date such as 2026-11-03",
+            ),
+            Some("date-time") => (
+                text.parse::<Timestamp>().is_ok(),
+                "a date and time such as 2026-11-03T18:30:00Z",
+            ),
+            Some("email") => (parts('@'), "an email address"),
+            Some("uri") => (parts(':'), "a URL such as https://example.com"),
+            _ => return Ok(()),
+        };
+        fits.then_some(()).ok_or_else(|| format!("give {what}"))
     }
 
     /// Whether the field takes a value.
@@ -235,7 +281,7 @@ impl Field {
             FieldKind::Text => "text",
             FieldKind::WholeNumber => "whole number",
             FieldKind::Number => "number",
-            FieldKind::Json => "JSON",
+            FieldKind::Json => "JSON value",
         }
     }
 
@@ -292,7 +338,10 @@ fn confirm(word: &str) -> Result<(), String> {
         .any(|yes| yes.eq_ignore_ascii_case(word))
     {
         true => Ok(()),
-        false => Err(format!("{} is no answer", one_line(word))),
+        false => Err(format!(
+            "{} is not one of the answers; y accepts, n declines",
+            one_line(word)
+        )),
     }
 }
 
@@ -557,7 +606,7 @@ impl Form {
                 return Err(format!("{title} needs your words in {own}"));
             }
             if given.contains_key(&field.name) {
-                return Err(format!("{} is given twice", one_line(&field.name)));
+                return Err(format!("{} was given twice", one_line(&field.name)));
             }
             given.extend(value.map(|value| (field.name.clone(), value)));
         }
@@ -592,6 +641,7 @@ impl Form {
                     one_line(&value.to_string())
                 ));
             }
+            field.check_limits(value)?;
         }
         let missing = self
             .fields

@@ -27,16 +27,13 @@ pub(super) const ANSWERER: &str = "sessionctl";
 /// The rows of a terminal that does not know how many it has.
 const USUAL_ROWS: usize = 24;
 
-/// The keys of options, in the order in which they are shown.
-const OPTION_KEYS: &str = "yanN123456789";
-
 /// How one of ACP's kinds of options is shown: its key, its words and its texts.
 #[derive(Debug)]
 struct OptionKind {
     /// ACP's kind of the option.
     kind: &'static str,
     /// The key of the first option of the kind.
-    key: char,
+    key: &'static str,
     /// The words that choose it, the first of them in commands.
     answer_words: [&'static str; 2],
     /// The meaning that is shown beside the key.
@@ -47,10 +44,11 @@ struct OptionKind {
     help: &'static str,
 }
 
+/// The kinds, in the order in which their options are shown.
 const OPTION_KINDS: [OptionKind; 4] = [
     OptionKind {
         kind: "allow_once",
-        key: 'y',
+        key: "y",
         answer_words: ["allow", "yes"],
         meaning: "once",
         confirmation: "allowed once",
@@ -58,7 +56,7 @@ const OPTION_KINDS: [OptionKind; 4] = [
     },
     OptionKind {
         kind: "allow_always",
-        key: 'a',
+        key: "a",
         answer_words: ["always", "always"],
         meaning: "always",
         confirmation: "allowed from now on",
@@ -66,7 +64,7 @@ const OPTION_KINDS: [OptionKind; 4] = [
     },
     OptionKind {
         kind: "reject_once",
-        key: 'n',
+        key: "n",
         answer_words: ["deny", "no"],
         meaning: "no",
         confirmation: "refused",
@@ -74,7 +72,7 @@ const OPTION_KINDS: [OptionKind; 4] = [
     },
     OptionKind {
         kind: "reject_always",
-        key: 'N',
+        key: "N",
         answer_words: ["never", "never"],
         meaning: "never",
         confirmation: "refused from now on",
@@ -117,7 +115,8 @@ pub(super) struct Question {
 /// An option with the key that chooses it.
 #[derive(Debug)]
 struct KeyedOption {
-    key: char,
+    /// A letter, or the option's number, which may have several digits.
+    key: String,
     option: AnswerOption,
     /// How it is shown, if it is the first of its kind.
     kind: Option<&'static OptionKind>,
@@ -279,9 +278,10 @@ impl Question {
     }
 
     fn option_lines(&self, look: Look) -> Vec<String> {
+        let width = self.options.iter().map(|one| one.key.len()).max().unwrap_or(0);
         let lines = self.options.iter().map(|one| {
             let meaning = one.kind.map_or("", |kind| kind.meaning);
-            let key = look.paint(STRONG, &one.key.to_string());
+            let key = look.paint(STRONG, &format!("{:<width$}", one.key));
             format!("  {key}  {meaning:<6}  {}", one.option.words())
         });
         lines.collect()
@@ -341,21 +341,24 @@ impl Question {
     pub(super) fn keys(&self) -> String {
         match &self.form {
             Some(form) => form.keys(),
+            // A digit may begin a number.
+            None if self.options.iter().any(|one| one.key.len() > 1) => String::new(),
             None => {
-                let choices = self.options.iter().map(|one| one.key);
+                let choices = self.options.iter().map(|one| one.key.as_str());
                 let keys = if self.options.is_empty() { "n" } else { "" };
-                choices.chain(keys.chars()).chain(['d']).collect()
+                choices.chain([keys, "d"]).collect()
             }
         }
     }
 
     /// How to answer, as one line. `decline` is the command that declines a form.
     pub(super) fn how_to_answer(&self, decline: &str) -> String {
-        let keys: Vec<String> = self.options.iter().map(|one| one.key.to_string()).collect();
+        let keys: Vec<&str> = self.options.iter().map(|one| one.key.as_str()).collect();
+        let enter = if self.keys().is_empty() { " and Enter" } else { "" };
         match &self.form {
             Some(form) => form.how(decline),
             None if keys.is_empty() => "n declines, d shows all, ? helps".to_owned(),
-            None => format!("{} answer, d shows all, ? helps", keys.join(" ")),
+            None => format!("{}{enter} answer, d shows all, ? helps", keys.join(" ")),
         }
     }
 
@@ -406,7 +409,7 @@ impl Question {
                 },
             };
         }
-        if let Some(one) = self.options.iter().find(|one| typed.chars().eq([one.key])) {
+        if let Some(one) = self.options.iter().find(|one| one.key == typed.trim()) {
             let said = one
                 .kind
                 .map_or(one.option.words(), |kind| kind.confirmation.to_owned());
@@ -418,7 +421,10 @@ impl Question {
         // A JSON outcome cannot be checked here, only by the daemon.
         match parse_answer(interrupt, &[word.to_owned()]) {
             Ok(outcome) if !word.starts_with('{') => Reply::Answer(outcome, said),
-            _ => Reply::Unknown(format!("{} is no answer", one_line(word))),
+            _ => Reply::Unknown(format!(
+                "{} is not one of the answers; these are:",
+                one_line(word)
+            )),
         }
     }
 }
@@ -437,13 +443,14 @@ impl AnswerOption {
 /// Each option with its key: the first option of a kind has the kind's key, the others their number in the agent's order.
 fn options_with_keys(interrupt: &Interrupt) -> Vec<KeyedOption> {
     let mut keyed: Vec<KeyedOption> = Vec::new();
-    for (number, option) in ('1'..='9').zip(answer_options(interrupt)) {
+    for (at, option) in answer_options(interrupt).into_iter().enumerate() {
         let kind = OPTION_KINDS.iter().find(|kind| kind.kind == option.kind);
         let kind = kind.filter(|kind| keyed.iter().all(|taken| taken.key != kind.key));
-        let key = kind.map_or(number, |kind| kind.key);
+        let key = kind.map_or_else(|| (at + 1).to_string(), |kind| kind.key.to_owned());
         keyed.push(KeyedOption { key, option, kind });
     }
-    keyed.sort_by_key(|one| OPTION_KEYS.find(one.key));
+    let place = |one: &KeyedOption| OPTION_KINDS.iter().position(|kind| kind.key == one.key);
+    keyed.sort_by_key(|one| place(one).unwrap_or(OPTION_KINDS.len()));
     keyed
 }
 
@@ -472,13 +479,13 @@ pub(super) fn tool_call_id(interrupt: &Interrupt) -> Option<String> {
 }
 
 /// The question on one line.
-pub(super) fn subject(interrupt: &Interrupt) -> String {
+pub(in crate::cli) fn subject(interrupt: &Interrupt) -> String {
     let message = || {
         let request: Value = interrupt.request.read().ok()?;
         request["message"].as_str().map(str::to_owned)
     };
     let text = tool_call(interrupt).and_then(|call| call.title).or_else(message);
-    text.map_or_else(|| "the agent asks".to_owned(), |text| one_line(&text))
+    text.map_or_else(|| "the agent asks a question".to_owned(), |text| one_line(&text))
 }
 
 /// The options, in the agent's order.
@@ -566,7 +573,7 @@ pub(super) fn parse_answer(interrupt: &Interrupt, words: &[String]) -> Result<Ra
     }
     let way = option_kind_by_word(&answer);
     match way {
-        Some(way) if way.key == 'n' => return Ok(refusal_outcome(interrupt)),
+        Some(way) if way.key == "n" => return Ok(refusal_outcome(interrupt)),
         _ if answer == "cancel" => return Ok(RawJson::from(json!({"outcome": "cancelled"}))),
         _ => {}
     }
@@ -579,7 +586,7 @@ pub(super) fn parse_answer(interrupt: &Interrupt, words: &[String]) -> Result<Ra
     }
     // Nothing has the name of a key, so the key is meant.
     let keyed = options_with_keys(interrupt);
-    match keyed.iter().find(|one| answer.chars().eq([one.key])) {
+    match keyed.iter().find(|one| one.key == answer) {
         Some(one) => Ok(outcome_of_option(&one.option)),
         None if answer == "n" => Ok(refusal_outcome(interrupt)),
         None => Err(unknown()),

@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::markdown::{Markdown, take_lines};
 use super::tool_call::ToolCall;
-use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, is_dumb_terminal, one_line, truncate};
+use crate::cli::output::{BAD, DIM, GOOD, Look, Output, STRONG, one_line, truncate};
 use crate::cli::problem::CommandResult;
 use crate::cli::progress::ProgressLine;
 
@@ -75,7 +75,7 @@ impl<'a> Screen<'a> {
 
     /// Shows the progress of the daemon's work before the agent starts.
     pub(super) fn show_progress(&mut self, work: Option<&Work>) {
-        if self.output.is_interactive() && !is_dumb_terminal() {
+        if self.output.shows_progress() {
             let look = self.output.note_look;
             self.spinner
                 .get_or_insert_with(|| ProgressLine::new(look))

@@ -70,7 +70,7 @@ pub(super) enum FollowTarget {
     Continue(method::Continue),
     /// The running turn, or the one that the answers to the open questions start.
     Running,
-    /// The turn that another client began after this event.
+    /// The turn that began after this event: another client's, or that of a queued prompt.
     Since(Cursor),
     /// All events, until the user leaves.
     Watch,
@@ -426,8 +426,8 @@ impl<'a> ConversationFollower<'a> {
     ) -> CommandResult<Option<TurnResult>> {
         let json = self.screen.output.json;
         let mut call = pin!(start.call(daemon));
-        let figures = start.method().filter(|_| self.screen.output.is_interactive());
-        let mut figures = figures.map(|method| ProgressPoller::new(daemon, method));
+        let figures = start.method();
+        let mut figures = figures.and_then(|method| ProgressPoller::new(self.screen.output, daemon, method));
         let (mut answer, mut cancelling, mut has_cancelled) = (None::<StartAnswer>, None, false);
         let mut later_snapshot = None;
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
@@ -580,7 +580,7 @@ impl<'a> ConversationFollower<'a> {
             return problem;
         };
         let why = match (&own.id, start.method()) {
-            (Some(_), _) => "the turn continues when the daemon does; to follow it",
+            (Some(_), _) => "the turn continues once the daemon answers; to follow it",
             (None, Some(_)) => "to see whether the turn has begun",
             (None, None) => "to follow it again",
         };
@@ -623,7 +623,7 @@ impl<'a> ConversationFollower<'a> {
             (true, _) => interrupted("and its question was refused")
                 .hint(format!("send the next prompt: {}", advice.send("Continue"))),
             (false, true) => interrupted("and another prompt was sent before it could be continued")
-                .hint(format!("see what was said: {}", advice.history())),
+                .hint(format!("read the messages: {}", advice.history())),
             (false, false) => problem,
         })
     }

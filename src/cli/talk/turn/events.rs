@@ -14,7 +14,7 @@ use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::{Interrupt, TurnResult};
 
-use super::{ConversationFollower, FollowTarget, FollowedTurn};
+use super::{ConversationFollower, FollowTarget, FollowedTurn, is_running};
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::ReceivedEvent;
 use crate::cli::humanize::{self, Clock};
@@ -125,6 +125,13 @@ impl ConversationFollower<'_> {
                 }
                 Ok(())
             }
+            // No queued prompt follows.
+            Event::StateChanged { state }
+                if matches!(start, FollowTarget::Since(_)) && own.id.is_none() && !is_running(*state) =>
+            {
+                own.has_ended = true;
+                Ok(())
+            }
             Event::Snapshot { .. } => self.handle_snapshot(event, start, own),
             Event::Updated { conversation } if watches => self.report_queue_length(conversation),
             // The continuation failed before it became a turn.
@@ -170,8 +177,8 @@ impl ConversationFollower<'_> {
             Event::ForeignWriter { upstream_id } => {
                 let session = humanize::short(upstream_id.as_str());
                 let what = format!(
-                    "another program changed the transcript of session {session}: end one of the two, or answers are lost; \
-                     what this session has is in {}",
+                    "another program changed the transcript of session {session}: close one of the two, or answers are \
+                     lost; read what this session has with: {}",
                     self.advice().history()
                 );
                 self.screen.note_styled(ATTENTION, &what)

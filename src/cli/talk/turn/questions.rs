@@ -26,7 +26,7 @@ impl ConversationFollower<'_> {
         for interrupt in interrupts {
             let whose = match interrupt.orphaned {
                 true => "a question of an earlier turn is still open",
-                false => "the running turn waits for an answer",
+                false => "the running turn is waiting for an answer",
             };
             let line = format!("{whose}: {}", question::subject(interrupt));
             self.screen
@@ -193,7 +193,7 @@ impl ConversationFollower<'_> {
     pub(in crate::cli::talk) fn unanswered_problem(&self, interrupt: &Interrupt) -> Problem {
         let (id, how) = (humanize::short_id(self.id), self.answer_hint(interrupt));
         let subject = question::subject(interrupt);
-        let message = format!("the agent waits for an answer: {subject}");
+        let message = format!("the agent is waiting for an answer: {subject}");
         Problem::new(Exit::QuestionOpen, message)
             .hint(format!("{how}; sessionctl attach {id} follows the turn"))
             .with_details(json!({"interruptId": interrupt.id, "options": interrupt.options}))
