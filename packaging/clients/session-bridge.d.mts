@@ -36,7 +36,8 @@ export function socketPaths(options?: SocketOptions): string[];
 
 /**
  * The events of a subscription. After a lost connection or a restart of the daemon it continues after the last event that
- * arrived. If the daemon no longer has the events since then, the next event is a `snapshot` with `gap: true`.
+ * arrived. If the daemon no longer has the events since then, the next event is a `snapshot` with `gap: true`. The events of
+ * one conversation end after `deleted`.
  */
 export interface Subscription extends AsyncIterableIterator<EventEnvelope> {
   return(): Promise<IteratorResult<EventEnvelope, undefined>>;

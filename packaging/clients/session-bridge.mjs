@@ -151,11 +151,8 @@ export class Client {
         }
       },
       return: async () => {
-        subscription.isOver = true;
         subscription.queue = [];
-        this.#subscriptions.delete(subscription);
-        this.#leave(subscription);
-        subscription.wake();
+        this.#stop(subscription);
         return { value: undefined, done: true };
       },
     };
@@ -272,6 +269,15 @@ export class Client {
     }
     subscription.after = envelope.cursor;
     subscription.queue.push(envelope);
+    if (envelope.event.type === "deleted" && subscription.conversationId) this.#stop(subscription);
+    else subscription.wake();
+  }
+
+  /** Ends a subscription after the events that it has. */
+  #stop(subscription) {
+    subscription.isOver = true;
+    this.#subscriptions.delete(subscription);
+    this.#leave(subscription);
     subscription.wake();
   }
 

@@ -273,7 +273,16 @@ class Client(Methods):
         else:
             subscription.after = envelope["cursor"]
             subscription._queue.append(envelope)
-            subscription._wake()
+            if envelope["event"]["type"] == "deleted" and subscription.conversationId:
+                self._stop(subscription)
+            else:
+                subscription._wake()
+
+    def _stop(self, subscription: Subscription) -> None:
+        """Ends a subscription after the events that it has."""
+        self._subscriptions.pop(subscription, None)
+        subscription._end(None)
+        self._leave(subscription)
 
     def _leave(self, subscription: Subscription) -> None:
         if self._by_id.pop(subscription._id, None):
@@ -314,7 +323,7 @@ class Subscription:
     """The events of a subscription, as an asynchronous iterator. Call `close` to stop before its end.
 
     `after` is the cursor of the last event that arrived. If the daemon no longer has the events since then, the next
-    event after a lost connection is a `snapshot` whose `gap` is true.
+    event after a lost connection is a `snapshot` whose `gap` is true. The events of one conversation end after `deleted`.
     """
 
     def __init__(self, client: Client, conversationId: Optional[str], after: Optional[str]) -> None:
@@ -344,9 +353,7 @@ class Subscription:
     def close(self) -> None:
         """Ends the subscription."""
         self._queue.clear()
-        self._client._subscriptions.pop(self, None)
-        self._end(None)
-        self._client._leave(self)
+        self._client._stop(self)
 
     def _end(self, error: Optional[Exception]) -> None:
         self._is_over, self._error = True, error

@@ -523,7 +523,8 @@ impl Registry {
                 let named: Vec<NamedSession> = named.collect();
                 if named.is_empty() {
                     let Some(head) = record.chain.head() else {
-                        let what = "the conversation has no session yet, so there is no transcript".to_owned();
+                        let what =
+                            "the conversation has no session yet, so there is no transcript".to_owned();
                         return Err(ConversationError::NotFound { what });
                     };
                     // Says why there is none.
