@@ -19,6 +19,15 @@ export class ConnectionError extends Error {
   readonly isForeign: boolean;
 }
 
+/**
+ * A queued prompt was not sent again after a lost connection, because its conversation is cut short. Call
+ * `conversation/continue`, then repeat the prompt with this `requestId`. Without `continue`, it takes the interrupted turn's place.
+ */
+export class CutShortError extends Error {
+  /** The prompt's. */
+  readonly requestId: string;
+}
+
 export interface SocketOptions {
   /** The daemon's socket, as an absolute path. Default: the one that `sessionctl` would use. */
   socket?: string;

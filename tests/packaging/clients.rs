@@ -508,7 +508,7 @@ fn each_script_is_short() {
 /// Prints the names that the module exports, and the methods and own fields of each class.
 const EXPORTS: &str = r#"
 import * as exported from "./packaging/clients/session-bridge.mjs";
-const examples = { BridgeError: { code: 1, message: "", data: {} }, ConnectionError: "" };
+const examples = { BridgeError: { code: 1, message: "", data: {} }, ConnectionError: "", CutShortError: "" };
 const ofEach = new Set([...Object.getOwnPropertyNames(Error("")), ...Object.getOwnPropertyNames(class {}), "name", "constructor"]);
 for (const [name, value] of Object.entries(exported)) {
   console.log(name);
