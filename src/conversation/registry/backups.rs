@@ -527,8 +527,9 @@ impl Registry {
                             "the conversation has no session yet, so there is no transcript".to_owned();
                         return Err(ConversationError::NotFound { what });
                     };
+                    let entry = self.services.agent(&head.agent)?;
                     // Says why there is none.
-                    readable_transcripts(&self.services, &self.services.agent(&head.agent)?)?;
+                    readable_transcripts(&self.services, &entry)?;
                 }
                 for NamedSession { folder, cwd, .. } in &named {
                     let cwd = cwd.as_deref().unwrap_or_default();
