@@ -1,9 +1,12 @@
-//! Structs that are read by the names of their members only.
+//! Structs that are read by the names of their members, each of which they know.
 
-use serde::de::Visitor;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error as _, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 
-/// A value that is read by the names of its members, if it is a struct. Serde also reads a struct from an array, by position.
+/// A value that is read by the names of its members, if it is a struct. Serde also reads a struct from an array, by position,
+/// and skips members that it does not know. In a parameter, that would hide a misspelled name.
 pub(crate) struct ByName<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
@@ -25,10 +28,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for StructsAsMaps<D> {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
-        _fields: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_map(visitor)
+        self.0.deserialize_map(KnownMembers {
+            fields,
+            reader: visitor,
+        })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -55,5 +61,42 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for StructsAsMaps<D> {
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier ignored_any
+    }
+}
+
+/// The visitor of a struct, or the members that it reads: refuses each that is not one of `fields`.
+struct KnownMembers<R> {
+    fields: &'static [&'static str],
+    reader: R,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for KnownMembers<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reader.expecting(formatter)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<V::Value, A::Error> {
+        self.reader.visit_map(KnownMembers {
+            fields: self.fields,
+            reader: members,
+        })
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for KnownMembers<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        match self.reader.next_key::<String>()? {
+            Some(name) if !self.fields.contains(&&*name) => Err(A::Error::unknown_field(&name, self.fields)),
+            Some(name) => seed.deserialize(name.into_deserializer()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        self.reader.next_value_seed(seed)
     }
 }

@@ -32,6 +32,11 @@ impl schemars::JsonSchema for OpenRpcDocument {
                 "openrpc": { "description": "The version of OpenRPC that it follows.", "const": OPENRPC_VERSION },
                 "info": { "type": "object" },
                 "methods": { "type": "array", "items": { "type": "object" } },
+                "x-notifications": {
+                    "description": "What the daemon sends by itself. OpenRPC has no member for that.",
+                    "type": "array",
+                    "items": { "type": "object" },
+                },
                 "components": { "type": "object" },
             },
             "required": ["openrpc", "info", "methods"],

@@ -214,7 +214,8 @@ export interface CheckpointPage {
 /**
  * A complete turn is in the transcript, whichever program had it: from now on it can be resumed, forked and edited.
  * Sent once, after the `turnEnded` of a turn of this daemon. Sent for such a turn even if its session is no longer
- * the head, unless the chain was cleared.
+ * the head, unless the chain was cleared: it can follow a later event such as `undone`. Ignore it if its turn is
+ * gone.
  */
 export interface CheckpointSavedEvent {
   /** The checkpoint after the turn. */
@@ -956,6 +957,8 @@ export interface OpenRpcDocument {
   methods: Record<string, any>[];
   /** The version of OpenRPC that it follows. */
   openrpc: "1.3.2";
+  /** What the daemon sends by itself. OpenRPC has no member for that. */
+  "x-notifications"?: Record<string, any>[];
 }
 
 /** Where a conversation branched off another one. */
@@ -2217,8 +2220,8 @@ export interface TranscriptMovesParams {
 export interface TranscriptMethods {
   /**
    * Lists the transcripts that the agents keep on this machine, whichever program made them, newest first. Covers
-   * Claude Code, Codex and `loopback`. The first page shows the files as they are now; later pages show the same
-   * moment.
+   * Claude Code, Codex, Qwen Code and `loopback`. The first page shows the files as they are now; later pages show
+   * the same moment.
    */
   list(params?: TranscriptListParams, options?: CallOptions): Promise<TranscriptPage>;
   /**

@@ -19,6 +19,15 @@ export class ConnectionError extends Error {
   readonly isForeign: boolean;
 }
 
+/**
+ * A queued prompt was not sent again after a lost connection, because its conversation is cut short. Call
+ * `conversation/continue`, then repeat the prompt with this `requestId`. Without `continue`, it takes the interrupted turn's place.
+ */
+export class CutShortError extends Error {
+  /** The prompt's. */
+  readonly requestId: string;
+}
+
 export interface SocketOptions {
   /** The daemon's socket, as an absolute path. Default: the one that `sessionctl` would use. */
   socket?: string;
@@ -36,7 +45,8 @@ export function socketPaths(options?: SocketOptions): string[];
 
 /**
  * The events of a subscription. After a lost connection or a restart of the daemon it continues after the last event that
- * arrived. If the daemon no longer has the events since then, the next event is a `snapshot` with `gap: true`.
+ * arrived. If the daemon no longer has the events since then, the next event is a `snapshot` with `gap: true`. The events of
+ * one conversation end after `deleted`.
  */
 export interface Subscription extends AsyncIterableIterator<EventEnvelope> {
   return(): Promise<IteratorResult<EventEnvelope, undefined>>;

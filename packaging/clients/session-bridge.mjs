@@ -29,6 +29,16 @@ export class ConnectionError extends Error {
   isForeign = false;
 }
 
+/** A queued prompt was not sent again after a lost connection, because its conversation is cut short. */
+export class CutShortError extends Error {
+  name = "CutShortError";
+  constructor(requestId) {
+    super("the prompt was not sent again, because its conversation was cut short: continue it, then repeat the prompt");
+    /** The prompt's. */
+    this.requestId = requestId;
+  }
+}
+
 /** The sockets on which the daemon may listen, the most likely first. `sessionctl` finds them in the same way. */
 export function socketPaths({ socket, home } = {}) {
   const given = (name, value) => {
@@ -56,6 +66,9 @@ export function socketPaths({ socket, home } = {}) {
   }
   return [...new Set(paths)];
 }
+
+/** Whether a call sends a prompt that may wait for other turns. */
+const mayQueue = ({ method, params }) => method === "conversation/prompt" && params.onBusy === "queue";
 
 function dial(socketPath) {
   return new Promise((resolve, reject) => {
@@ -151,11 +164,8 @@ export class Client {
         }
       },
       return: async () => {
-        subscription.isOver = true;
         subscription.queue = [];
-        this.#subscriptions.delete(subscription);
-        this.#leave(subscription);
-        subscription.wake();
+        this.#stop(subscription);
         return { value: undefined, done: true };
       },
     };
@@ -195,7 +205,37 @@ export class Client {
     // Subscriptions come first, so that the events of a turn precede its answer.
     const unanswered = [...this.#calls];
     for (const subscription of this.#subscriptions) this.#begin(subscription);
-    for (const [id, call] of unanswered) this.#write(id, call);
+    const queues = new Map();
+    for (const [, call] of unanswered) if (mayQueue(call)) queues.set(call.params.conversationId, []);
+    for (const [id, call] of unanswered) {
+      const queue = queues.get(call.params.conversationId);
+      if (queue) queue.push([id, call]);
+      else this.#write(id, call);
+    }
+    for (const [conversationId, calls] of queues) this.#repeat(conversationId, calls);
+  }
+
+  /**
+   * Sends the unanswered calls of a conversation again. If it is cut short, queued prompts are rejected instead: the first
+   * would begin at once, in place of the turn that was interrupted before it.
+   */
+  #repeat(conversationId, calls) {
+    const repeat = (isCutShort) => {
+      for (const [id, call] of calls) {
+        if (!this.#calls.has(id)) continue;
+        if (!isCutShort || !mayQueue(call)) this.#write(id, call);
+        else if (this.#calls.delete(id)) call.reject(new CutShortError(call.params.requestId));
+      }
+    };
+    this.#send({
+      method: "conversation/get",
+      params: { conversationId },
+      resolve: ({ conversation }) => repeat(conversation.cutShort),
+      // The prompt itself gets the error.
+      reject: () => this.#ended || repeat(false),
+      // The next connection looks again.
+      onLost() {},
+    });
   }
 
   async #lost() {
@@ -272,6 +312,15 @@ export class Client {
     }
     subscription.after = envelope.cursor;
     subscription.queue.push(envelope);
+    if (envelope.event.type === "deleted" && subscription.conversationId) this.#stop(subscription);
+    else subscription.wake();
+  }
+
+  /** Ends a subscription after the events that it has. */
+  #stop(subscription) {
+    subscription.isOver = true;
+    this.#subscriptions.delete(subscription);
+    this.#leave(subscription);
     subscription.wake();
   }
 

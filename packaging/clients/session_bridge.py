@@ -33,6 +33,20 @@ class BridgeError(Exception):
         self.retryable: bool = self.data.get("retryable", False)
 
 
+class CutShortError(Exception):
+    """A queued prompt was not sent again after a lost connection, because its conversation is cut short.
+
+    Call `conversation/continue`, then repeat the prompt with this `requestId`. Without `continue`, it takes the interrupted
+    turn's place.
+    """
+
+    def __init__(self, requestId: str) -> None:
+        super().__init__(
+            "the prompt was not sent again, because its conversation was cut short: continue it, then repeat the prompt"
+        )
+        self.requestId = requestId
+
+
 def socket_paths(socket: Optional[str] = None, home: Optional[str] = None) -> list[str]:
     """The sockets on which the daemon may listen, the most likely first. `sessionctl` finds them in the same way."""
 
@@ -89,6 +103,10 @@ class _Call:
     ) -> None:
         self.method, self.params = method, params
         self.resolve, self.reject, self.on_lost = resolve, reject, on_lost
+
+    def may_queue(self) -> bool:
+        """Whether it sends a prompt that may wait for other turns."""
+        return self.method == "conversation/prompt" and self.params.get("onBusy") == "queue"
 
 
 class Client(Methods):
@@ -192,9 +210,46 @@ class Client(Methods):
         unanswered = list(self._calls.items())
         for subscription in list(self._subscriptions):
             self._begin(subscription)
+        queues: dict[Any, list[tuple[int, _Call]]] = {
+            call.params.get("conversationId"): [] for _, call in unanswered if call.may_queue()
+        }
         for call_id, call in unanswered:
-            self._write(call_id, call)
+            queue = queues.get(call.params.get("conversationId"))
+            if queue is None:
+                self._write(call_id, call)
+            else:
+                queue.append((call_id, call))
+        for conversation_id, calls in queues.items():
+            self._repeat(conversation_id, calls)
         return reader
+
+    def _repeat(self, conversation_id: Any, calls: list[tuple[int, _Call]]) -> None:
+        """Sends the unanswered calls of a conversation again.
+
+        If it is cut short, queued prompts are rejected instead: the first would begin at once, in place of the turn that was
+        interrupted before it.
+        """
+
+        def repeat(is_cut_short: bool) -> None:
+            for call_id, call in calls:
+                if call_id not in self._calls:
+                    continue
+                if is_cut_short and call.may_queue():
+                    del self._calls[call_id]
+                    call.reject(CutShortError(call.params["requestId"]))
+                else:
+                    self._write(call_id, call)
+
+        def resolve(answer: Any) -> None:
+            repeat(answer["conversation"].get("cutShort", False))
+
+        def reject(_: Exception) -> None:
+            # The prompt itself gets the error.
+            if not self._ended:
+                repeat(False)
+
+        # The next connection looks again.
+        self._send(_Call("conversation/get", {"conversationId": conversation_id}, resolve, reject, lambda: None))
 
     async def _run(self, reader: asyncio.StreamReader) -> None:
         while True:
@@ -273,7 +328,16 @@ class Client(Methods):
         else:
             subscription.after = envelope["cursor"]
             subscription._queue.append(envelope)
-            subscription._wake()
+            if envelope["event"]["type"] == "deleted" and subscription.conversationId:
+                self._stop(subscription)
+            else:
+                subscription._wake()
+
+    def _stop(self, subscription: Subscription) -> None:
+        """Ends a subscription after the events that it has."""
+        self._subscriptions.pop(subscription, None)
+        subscription._end(None)
+        self._leave(subscription)
 
     def _leave(self, subscription: Subscription) -> None:
         if self._by_id.pop(subscription._id, None):
@@ -314,7 +378,7 @@ class Subscription:
     """The events of a subscription, as an asynchronous iterator. Call `close` to stop before its end.
 
     `after` is the cursor of the last event that arrived. If the daemon no longer has the events since then, the next
-    event after a lost connection is a `snapshot` whose `gap` is true.
+    event after a lost connection is a `snapshot` whose `gap` is true. The events of one conversation end after `deleted`.
     """
 
     def __init__(self, client: Client, conversationId: Optional[str], after: Optional[str]) -> None:
@@ -344,9 +408,7 @@ class Subscription:
     def close(self) -> None:
         """Ends the subscription."""
         self._queue.clear()
-        self._client._subscriptions.pop(self, None)
-        self._end(None)
-        self._client._leave(self)
+        self._client._stop(self)
 
     def _end(self, error: Optional[Exception]) -> None:
         self._is_over, self._error = True, error

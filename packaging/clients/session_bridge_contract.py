@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Awaitable, Callable, Dict, List, Literal, Optional, TypedDict, Union
+from typing import Any, Awaitable, Callable, Dict, List, Literal, Optional, TypedDict, Union, final
 
 
 class _AdoptAnswer(TypedDict):
@@ -12,6 +12,7 @@ class _AdoptAnswer(TypedDict):
     conversation: Conversation
 
 
+@final
 class AdoptAnswer(_AdoptAnswer, total=False):
     """The answer of `conversation/adopt`."""
 
@@ -51,6 +52,7 @@ class _AgentInfo(TypedDict):
     running: bool
 
 
+@final
 class AgentInfo(_AgentInfo, total=False):
     """An agent: its configuration, and what is known of its program."""
 
@@ -74,6 +76,7 @@ class _AgentList(TypedDict):
     agents: List[AgentInfo]
 
 
+@final
 class AgentList(_AgentList, total=False):
     """The answer of `agent/list`."""
 
@@ -90,6 +93,7 @@ class _Attempt(TypedDict):
     via: Via
 
 
+@final
 class Attempt(_Attempt, total=False):
     """One attempt to reopen a session."""
 
@@ -103,6 +107,7 @@ class Attempt(_Attempt, total=False):
 BranchedVia = Literal["native", "cut", "text", "fresh"]
 
 
+@final
 class CancelAnswer(TypedDict):
     """The answer of `conversation/cancel`."""
 
@@ -110,6 +115,7 @@ class CancelAnswer(TypedDict):
     cancelled: bool
 
 
+@final
 class ChainAnswer(TypedDict):
     """The answer of `conversation/chain`."""
 
@@ -122,6 +128,7 @@ class _CheckAnswer(TypedDict):
     findings: List[Finding]
 
 
+@final
 class CheckAnswer(_CheckAnswer, total=False):
     """The answer of `transcript/check`."""
 
@@ -176,6 +183,7 @@ class _Checkpoint(TypedDict):
     upstreamId: UpstreamId
 
 
+@final
 class Checkpoint(_Checkpoint, total=False):
     """A checkpoint: the place after a turn."""
 
@@ -198,6 +206,7 @@ class _CheckpointAnswer(TypedDict):
     messages: List[Message]
 
 
+@final
 class CheckpointAnswer(_CheckpointAnswer, total=False):
     """The answer of `checkpoint/get`."""
 
@@ -212,6 +221,7 @@ class CheckpointAnswer(_CheckpointAnswer, total=False):
 CheckpointId = str
 
 
+@final
 class CheckpointLoadedEvent(TypedDict):
     """An agent loaded a transcript. Not sent where the daemon cannot read the transcript; `resumed` is always sent."""
 
@@ -235,6 +245,7 @@ class _CheckpointPage(TypedDict):
     checkpoints: List[Checkpoint]
 
 
+@final
 class CheckpointPage(_CheckpointPage, total=False):
     """The answer of `conversation/checkpoints`: one page."""
 
@@ -246,10 +257,12 @@ class CheckpointPage(_CheckpointPage, total=False):
     kept: List[UpstreamId]
 
 
+@final
 class CheckpointSavedEvent(TypedDict):
     """A complete turn is in the transcript, whichever program had it: from now on it can be resumed, forked and edited.
     Sent once, after the `turnEnded` of a turn of this daemon. Sent for such a turn even if its session is no longer
-    the head, unless the chain was cleared.
+    the head, unless the chain was cleared: it can follow a later event such as `undone`. Ignore it if its turn is
+    gone.
     """
 
     # The checkpoint after the turn.
@@ -258,6 +271,7 @@ class CheckpointSavedEvent(TypedDict):
     type: Literal["checkpointSaved"]
 
 
+@final
 class ClosedEvent(TypedDict):
     """The session was closed. The next prompt reopens it."""
 
@@ -272,6 +286,7 @@ class _Continuation(TypedDict):
     attempts: int
 
 
+@final
 class Continuation(_Continuation, total=False):
     """A scheduled continuation: a prompt that is sent automatically at a given time."""
 
@@ -279,6 +294,7 @@ class Continuation(_Continuation, total=False):
     text: str
 
 
+@final
 class ContinueAnswer(TypedDict, total=False):
     """The answer of `conversation/continue`."""
 
@@ -289,6 +305,7 @@ class ContinueAnswer(TypedDict, total=False):
 ContinueAt = Union[Literal["reset", "now"], str]
 
 
+@final
 class ContinuedEvent(TypedDict):
     """A scheduled continuation started this turn. Comes before its `promptAccepted`."""
 
@@ -342,6 +359,7 @@ class _Conversation(TypedDict):
     updatedAt: str
 
 
+@final
 class Conversation(_Conversation, total=False):
     """A conversation."""
 
@@ -371,6 +389,7 @@ class Conversation(_Conversation, total=False):
     usage: Usage
 
 
+@final
 class ConversationAnswer(TypedDict):
     """An answer with one conversation."""
 
@@ -386,6 +405,7 @@ class _ConversationPage(TypedDict):
     conversations: List[Conversation]
 
 
+@final
 class ConversationPage(_ConversationPage, total=False):
     """The answer of `conversation/list`: one page."""
 
@@ -403,6 +423,7 @@ ConversationState = Literal["idle", "prompting", "awaiting", "cancelling", "limi
 Cursor = str
 
 
+@final
 class DaemonStatus(TypedDict):
     """The answer of `daemon/status`."""
 
@@ -437,6 +458,7 @@ class DaemonStatus(TypedDict):
     version: str
 
 
+@final
 class DeleteAnswer(TypedDict, total=False):
     """The answer of `conversation/delete`."""
 
@@ -457,12 +479,14 @@ class DeleteAnswer(TypedDict, total=False):
     restorable: List[UpstreamId]
 
 
+@final
 class DeletedEvent(TypedDict):
     """The conversation was deleted."""
 
     type: Literal["deleted"]
 
 
+@final
 class Diagnosis(TypedDict):
     """The answer of `daemon/diagnose`."""
 
@@ -481,6 +505,7 @@ class _Diagnostic(TypedDict):
     severity: Severity
 
 
+@final
 class Diagnostic(_Diagnostic, total=False):
     """One diagnostic, with what to do about it."""
 
@@ -511,6 +536,7 @@ class _EditAnswer(TypedDict):
     turn: TurnResult
 
 
+@final
 class EditAnswer(_EditAnswer, total=False):
     """The answer of `conversation/edit`."""
 
@@ -522,6 +548,7 @@ class EditAnswer(_EditAnswer, total=False):
     via: BranchedVia
 
 
+@final
 class EditedEvent(TypedDict):
     """An earlier prompt was replaced: the branch is the head, and the history no longer has the turns after that place.
     Comes before the `promptAccepted` of the new prompt.
@@ -548,6 +575,7 @@ ErrorKind = Literal["parseError", "invalidRequest", "methodNotFound", "invalidPa
 Event = Union["SnapshotEvent", "PromptAcceptedEvent", "UpdateEvent", "TurnEndedEvent", "StateChangedEvent", "UpdatedEvent", "InterruptRaisedEvent", "InterruptResolvedEvent", "ResumedEvent", "RolledEvent", "ForkedEvent", "EditedEvent", "UndoneEvent", "MovedEvent", "LimitedEvent", "ContinuedEvent", "CheckpointSavedEvent", "CheckpointLoadedEvent", "ForeignWriterEvent", "ClosedEvent", "ResetEvent", "DeletedEvent", "LaggedEvent"]
 
 
+@final
 class EventEnvelope(TypedDict):
     """One event, with its conversation and its position in the stream."""
 
@@ -578,6 +606,7 @@ class _ExportedFile(TypedDict):
     path: str
 
 
+@final
 class ExportedFile(_ExportedFile, total=False):
     """An exported file."""
 
@@ -606,6 +635,7 @@ class _Failure(TypedDict):
     retryable: bool
 
 
+@final
 class Failure(_Failure, total=False):
     """The failure of a turn."""
 
@@ -622,6 +652,7 @@ FailureKind = Literal["rateLimited", "overloaded", "authRequired", "contextOverf
 Fidelity = Literal["none", "text", "partial", "full"]
 
 
+@final
 class Finding(TypedDict):
     """One finding in a transcript."""
 
@@ -638,6 +669,7 @@ class Finding(TypedDict):
 FindingKind = Literal["nothingToResume", "tornLine", "garbageLine", "oversizedLine", "brokenParent", "cutOff", "newerBranch", "toolUseWithoutResult", "duplicateUuid", "foreignSessionId", "missingSideFile", "missingSource", "resultWithoutToolUse", "brokenOrder", "archived", "otherCopy"]
 
 
+@final
 class ForeignWriterEvent(TypedDict):
     """Another program writes to the transcript of the open session: it contains prompts that were not sent from here, or
     it became shorter, or was replaced. Prompts are checked in Claude's format only: Codex does not let a second
@@ -656,6 +688,7 @@ class _ForgetAnswer(TypedDict):
     bytes: int
 
 
+@final
 class ForgetAnswer(_ForgetAnswer, total=False):
     """The answer of `transcript/forget`."""
 
@@ -672,6 +705,7 @@ class _ForkAnswer(TypedDict):
     fidelity: Fidelity
 
 
+@final
 class ForkAnswer(_ForkAnswer, total=False):
     """The answer of `conversation/fork`."""
 
@@ -682,6 +716,7 @@ class ForkAnswer(_ForkAnswer, total=False):
     via: BranchedVia
 
 
+@final
 class ForkedEvent(TypedDict):
     """A branch was made."""
 
@@ -700,6 +735,7 @@ GapKind = Literal["missing", "unreadable", "broken", "compacted", "behind", "unk
 HistoryForm = Literal["messages", "updates"]
 
 
+@final
 class HistoryGap(TypedDict):
     """A gap in the history, or a possible one."""
 
@@ -718,6 +754,7 @@ class _HistoryPage(TypedDict):
     messages: List[Message]
 
 
+@final
 class HistoryPage(_HistoryPage, total=False):
     """The answer of `conversation/history`: one page."""
 
@@ -745,6 +782,7 @@ class _HistoryUpdate(TypedDict):
     update: Any
 
 
+@final
 class HistoryUpdate(_HistoryUpdate, total=False):
     """A part of the history as ACP's update."""
 
@@ -760,6 +798,7 @@ class _ImportAnswer(TypedDict):
     conversation: Conversation
 
 
+@final
 class ImportAnswer(_ImportAnswer, total=False):
     """The answer of `conversation/import`."""
 
@@ -794,6 +833,7 @@ class _Interrupt(TypedDict):
     request: Any
 
 
+@final
 class Interrupt(_Interrupt, total=False):
     """An interrupt: a question of the agent that waits for an answer. It belongs to the conversation, so that every
     client sees it.
@@ -812,6 +852,7 @@ InterruptId = str
 InterruptKind = Literal["permission", "elicitation"]
 
 
+@final
 class InterruptRaisedEvent(TypedDict):
     """The agent asks a question."""
 
@@ -821,6 +862,7 @@ class InterruptRaisedEvent(TypedDict):
     type: Literal["interruptRaised"]
 
 
+@final
 class InterruptResolvedEvent(TypedDict):
     """A question was answered, or withdrawn because its turn ended or the conversation was reset. Comes before any
     update that the answer causes.
@@ -846,6 +888,7 @@ class _KeepAnswer(TypedDict):
     kept: List[KeptFile]
 
 
+@final
 class KeepAnswer(_KeepAnswer, total=False):
     """The answer of `transcript/keep`."""
 
@@ -868,6 +911,7 @@ class _KeepTotal(TypedDict):
     sessions: int
 
 
+@final
 class KeepTotal(_KeepTotal, total=False):
     """The totals of all kept copies."""
 
@@ -875,6 +919,7 @@ class KeepTotal(_KeepTotal, total=False):
     unclaimed: int
 
 
+@final
 class KeptFile(TypedDict):
     """A kept copy of one file."""
 
@@ -885,6 +930,7 @@ class KeptFile(TypedDict):
     path: str
 
 
+@final
 class LaggedEvent(TypedDict):
     """This subscriber was too slow, and receives nothing more. Subscribe again with `after` set to this cursor."""
 
@@ -899,6 +945,7 @@ class _Limit(TypedDict):
     kind: FailureKind
 
 
+@final
 class Limit(_Limit, total=False):
     """The usage limit that a conversation hit."""
 
@@ -906,6 +953,7 @@ class Limit(_Limit, total=False):
     resetsAt: str
 
 
+@final
 class LimitedEvent(TypedDict):
     """The last prompt hit a usage limit."""
 
@@ -947,6 +995,7 @@ class _LineageEntry(TypedDict):
     written: bool
 
 
+@final
 class LineageEntry(_LineageEntry, total=False):
     """A lineage entry: one change of a conversation's chain. Entries are never deleted."""
 
@@ -976,6 +1025,7 @@ class _LineagePage(TypedDict):
     entries: List[LineageEntry]
 
 
+@final
 class LineagePage(_LineagePage, total=False):
     """The answer of `conversation/lineage`: one page."""
 
@@ -1012,6 +1062,7 @@ class _Link(TypedDict):
     written: bool
 
 
+@final
 class Link(_Link, total=False):
     """A link: one upstream session of a conversation."""
 
@@ -1046,6 +1097,7 @@ class _Message(TypedDict):
     upstreamId: UpstreamId
 
 
+@final
 class Message(_Message, total=False):
     """A message: a prompt, a part of a reply, or tool results."""
 
@@ -1067,6 +1119,7 @@ class _MessagePart(TypedDict):
     type: str
 
 
+@final
 class MessagePart(_MessagePart, total=False):
     """One part of a message. `type` (in Rust `kind`) decides which other members it has: `text`, `thought` and
     `retelling` (the daemon's own retelling of an earlier session) have `text`; `image` has `mimeType` and `data`;
@@ -1105,6 +1158,7 @@ class MessagePart(_MessagePart, total=False):
     toolCallId: str
 
 
+@final
 class MissingSession(TypedDict):
     """A session of a conversation's past whose transcript is missing, or could not be included."""
 
@@ -1118,6 +1172,7 @@ class MissingSession(TypedDict):
     upstreamId: UpstreamId
 
 
+@final
 class MissingValue(TypedDict):
     """A value of an MCP server's configuration that an export omitted because it may be a secret."""
 
@@ -1139,6 +1194,7 @@ class _MoveAnswer(TypedDict):
     plan: List[PlannedMove]
 
 
+@final
 class MoveAnswer(_MoveAnswer, total=False):
     """The answer of `conversation/move`."""
 
@@ -1162,6 +1218,7 @@ _MovedEventMembers = TypedDict(
 )
 
 
+@final
 class MovedEvent(_MovedEventMembers):
     """The conversation moved to another folder."""
 
@@ -1177,6 +1234,7 @@ _MovedFolderMembers = TypedDict(
 )
 
 
+@final
 class MovedFolder(_MovedFolderMembers):
     """The folders of an undone move."""
 
@@ -1199,10 +1257,20 @@ class _OpenRpcDocument(TypedDict):
     openrpc: Literal["1.3.2"]
 
 
-class OpenRpcDocument(_OpenRpcDocument, total=False):
-    """An OpenRPC document."""
+_OpenRpcDocumentMembers = TypedDict(
+    "_OpenRpcDocumentMembers",
+    {
+        "components": "Dict[str, Any]",
+        # What the daemon sends by itself. OpenRPC has no member for that.
+        "x-notifications": "List[Dict[str, Any]]",
+    },
+    total=False,
+)
 
-    components: Dict[str, Any]
+
+@final
+class OpenRpcDocument(_OpenRpcDocumentMembers, _OpenRpcDocument):
+    """An OpenRPC document."""
 
 
 class _Parent(TypedDict):
@@ -1210,6 +1278,7 @@ class _Parent(TypedDict):
     conversationId: ConversationId
 
 
+@final
 class Parent(_Parent, total=False):
     """Where a conversation branched off another one."""
 
@@ -1232,6 +1301,7 @@ _PlannedMoveMembers = TypedDict(
 )
 
 
+@final
 class PlannedMove(_PlannedMoveMembers):
     """One step of a move."""
 
@@ -1259,6 +1329,7 @@ class _PortableConversation(TypedDict):
     version: int
 
 
+@final
 class PortableConversation(_PortableConversation, total=False):
     """A conversation as plain JSON, for other programs. Without `secrets`, each MCP server has only `name`, `type`,
     `command` and the names in `env` and `headers`: values, arguments and URLs are omitted because they may contain
@@ -1280,6 +1351,7 @@ class PortableConversation(_PortableConversation, total=False):
     usage: Any
 
 
+@final
 class PromptAcceptedEvent(TypedDict):
     """A prompt was accepted. Its turn always ends with `turnEnded`."""
 
@@ -1303,6 +1375,7 @@ class _QueuedPrompt(TypedDict):
     turnId: TurnId
 
 
+@final
 class QueuedPrompt(_QueuedPrompt, total=False):
     """A queued prompt: it waits for the turns before it."""
 
@@ -1328,6 +1401,7 @@ class _RemainingTranscript(TypedDict):
     upstreamId: UpstreamId
 
 
+@final
 class RemainingTranscript(_RemainingTranscript, total=False):
     """A transcript that should have been deleted with its conversation, and remains."""
 
@@ -1335,6 +1409,7 @@ class RemainingTranscript(_RemainingTranscript, total=False):
     path: str
 
 
+@final
 class Repairs(TypedDict):
     """The changes in a repaired copy, compared with its source. Absent counts are 0."""
 
@@ -1348,12 +1423,14 @@ class Repairs(TypedDict):
     leftOut: int
 
 
+@final
 class ResetEvent(TypedDict):
     """The user reset the conversation: its chain is empty."""
 
     type: Literal["reset"]
 
 
+@final
 class RespondAnswer(TypedDict, total=False):
     """The answer of `conversation/respond`."""
 
@@ -1366,6 +1443,7 @@ class _RestoreAnswer(TypedDict):
     restored: List[str]
 
 
+@final
 class RestoreAnswer(_RestoreAnswer, total=False):
     """The answer of `transcript/restore`."""
 
@@ -1373,6 +1451,7 @@ class RestoreAnswer(_RestoreAnswer, total=False):
     missingTurns: int
 
 
+@final
 class ResumeAnswer(TypedDict):
     """The answer of `conversation/resume`."""
 
@@ -1383,6 +1462,7 @@ class ResumeAnswer(TypedDict):
     resumed: Resumed
 
 
+@final
 class Resumed(TypedDict):
     """How a conversation was reopened, and what was lost."""
 
@@ -1403,6 +1483,7 @@ class Resumed(TypedDict):
     via: Via
 
 
+@final
 class ResumedEvent(TypedDict):
     """The session was reopened."""
 
@@ -1441,10 +1522,12 @@ _RolledEventMembers = TypedDict(
 )
 
 
+@final
 class RolledEvent(_RolledEventMembers, _RolledEvent):
     """The conversation continues under another upstream id."""
 
 
+@final
 class RunningTurn(TypedDict):
     """The running turn, as a client that subscribes receives it."""
 
@@ -1465,6 +1548,7 @@ class RunningTurn(TypedDict):
     updates: List[Any]
 
 
+@final
 class SessionInfo(TypedDict, total=False):
     """What the agent last reported about its session, in ACP's shapes. A member is absent until it was reported."""
 
@@ -1487,6 +1571,7 @@ class SessionInfo(TypedDict, total=False):
     usage: Any
 
 
+@final
 class Settings(TypedDict, total=False):
     """How to set up the sessions of a conversation. Applied again after each resume and fork."""
 
@@ -1522,6 +1607,7 @@ class _SnapshotEvent(TypedDict):
     type: Literal["snapshot"]
 
 
+@final
 class SnapshotEvent(_SnapshotEvent, total=False):
     """The conversation as it is now. The first event of a subscription that does not continue after a cursor."""
 
@@ -1535,6 +1621,7 @@ class SnapshotEvent(_SnapshotEvent, total=False):
     unaccepted: UnacceptedTurn
 
 
+@final
 class StateChangedEvent(TypedDict):
     """The conversation's state changed."""
 
@@ -1558,6 +1645,7 @@ class _StoreStatus(TypedDict):
     sequence: int
 
 
+@final
 class StoreStatus(_StoreStatus, total=False):
     """The status of the store."""
 
@@ -1592,6 +1680,7 @@ class _Transcript(TypedDict):
     upstreamId: UpstreamId
 
 
+@final
 class Transcript(_Transcript, total=False):
     """A transcript on disk."""
 
@@ -1611,6 +1700,7 @@ class _TranscriptPage(TypedDict):
     transcripts: List[Transcript]
 
 
+@final
 class TranscriptPage(_TranscriptPage, total=False):
     """The answer of `transcript/list`: one page."""
 
@@ -1635,6 +1725,7 @@ class _TreeAnswer(TypedDict):
     conversations: List[TreeMember]
 
 
+@final
 class TreeAnswer(_TreeAnswer, total=False):
     """The answer of `conversation/tree`."""
 
@@ -1645,6 +1736,7 @@ class TreeAnswer(_TreeAnswer, total=False):
     truncated: bool
 
 
+@final
 class TreeMember(TypedDict):
     """A conversation of a tree."""
 
@@ -1679,6 +1771,7 @@ _TreeMoveMembers = TypedDict(
 )
 
 
+@final
 class TreeMove(_TreeMoveMembers):
     """A folder move that can be undone."""
 
@@ -1691,6 +1784,7 @@ class _TreeMoveAnswer(TypedDict):
     plan: List[PlannedMove]
 
 
+@final
 class TreeMoveAnswer(_TreeMoveAnswer, total=False):
     """The answer of `transcript/move` and of `transcript/undo`."""
 
@@ -1705,6 +1799,7 @@ class TreeMoveAnswer(_TreeMoveAnswer, total=False):
     undoId: str
 
 
+@final
 class TreeMoveList(TypedDict):
     """The answer of `transcript/moves`."""
 
@@ -1712,6 +1807,7 @@ class TreeMoveList(TypedDict):
     moves: List[TreeMove]
 
 
+@final
 class TurnEndedEvent(TypedDict):
     """A turn ended."""
 
@@ -1732,6 +1828,7 @@ class _TurnResult(TypedDict):
     turnId: TurnId
 
 
+@final
 class TurnResult(_TurnResult, total=False):
     """The result of a turn."""
 
@@ -1756,6 +1853,7 @@ class TurnResult(_TurnResult, total=False):
     usage: Any
 
 
+@final
 class UnacceptedTurn(TypedDict):
     """A turn whose prompt was not accepted yet: its session is being opened, or the agent has not begun to work."""
 
@@ -1769,6 +1867,7 @@ class UnacceptedTurn(TypedDict):
     turnId: TurnId
 
 
+@final
 class UnchangedLines(TypedDict):
     """A session that was imported with lines that could not be adapted: they still have the session ids and folders of
     the machine that exported them, and the agent may skip them.
@@ -1795,6 +1894,7 @@ class _UnclaimedSession(TypedDict):
     upstreamId: UpstreamId
 
 
+@final
 class UnclaimedSession(_UnclaimedSession, total=False):
     """A session with kept copies that no conversation has: its conversation was deleted, or it never had one."""
 
@@ -1816,6 +1916,7 @@ class _UndoAnswer(TypedDict):
     link: Link
 
 
+@final
 class UndoAnswer(_UndoAnswer, total=False):
     """The answer of `conversation/undo`."""
 
@@ -1827,6 +1928,7 @@ class UndoAnswer(_UndoAnswer, total=False):
     undone: LineageReason
 
 
+@final
 class UndoneEvent(TypedDict):
     """An edit, a fork in place, a move or a reset was undone."""
 
@@ -1839,6 +1941,7 @@ class UndoneEvent(TypedDict):
     type: Literal["undone"]
 
 
+@final
 class Unwatched(TypedDict):
     """A folder whose changes cannot be watched."""
 
@@ -1856,6 +1959,7 @@ class _UpdateEvent(TypedDict):
     update: Any
 
 
+@final
 class UpdateEvent(_UpdateEvent, total=False):
     """An update of the agent: ACP's `update`, byte for byte."""
 
@@ -1863,6 +1967,7 @@ class UpdateEvent(_UpdateEvent, total=False):
     turnId: TurnId
 
 
+@final
 class UpdatedEvent(TypedDict):
     """Something else that clients show changed: title, folder, settings, queued prompts."""
 
@@ -1876,6 +1981,7 @@ class UpdatedEvent(TypedDict):
 UpstreamId = str
 
 
+@final
 class Usage(TypedDict, total=False):
     """How much of the model's context the conversation fills, and what it has cost, as the agent last reported it."""
 
@@ -1903,6 +2009,7 @@ class _Work(TypedDict):
     totalBytes: int
 
 
+@final
 class Work(_Work, total=False):
     """The progress of a call that takes long because it reads or writes many files."""
 
@@ -1910,6 +2017,7 @@ class Work(_Work, total=False):
     conversationId: ConversationId
 
 
+@final
 class WorkAnswer(TypedDict):
     """The answer of `daemon/work`."""
 
@@ -2957,8 +3065,8 @@ class TranscriptMethods:
         limit: Optional[int] = None,
     ) -> TranscriptPage:
         """Lists the transcripts that the agents keep on this machine, whichever program made them, newest first. Covers
-        Claude Code, Codex and `loopback`. The first page shows the files as they are now; later pages show the same
-        moment.
+        Claude Code, Codex, Qwen Code and `loopback`. The first page shows the files as they are now; later pages show
+        the same moment.
 
         `agent`: Only those of this agent. Default: all agents whose transcripts can be listed.
 

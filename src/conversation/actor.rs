@@ -452,7 +452,9 @@ impl Actor {
                 self.services.wakeups.set(view.id, time_of(&view));
             }
             if differs {
-                unreported = has_unreported_change(published, &view).then(|| view.clone());
+                // Nothing follows `deleted`.
+                let is_shown = self.model.record.deleted_at.is_none();
+                unreported = (is_shown && has_unreported_change(published, &view)).then(|| view.clone());
                 *published = Arc::new(view);
             }
             differs

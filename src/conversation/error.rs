@@ -24,12 +24,14 @@ pub enum ConversationError {
         what: String,
     },
     /// There is no such agent.
-    #[error("there is no agent \"{name}\"; the agents are: {known}. Agents are configured in config.toml")]
+    #[error("there is no agent \"{name}\"; the agents are: {known}. {}", agent_advice(install.as_deref()))]
     UnknownAgent {
         /// What was looked for.
         name: AgentName,
         /// The names of all agents.
         known: String,
+        /// The command that installs it, if it is one that the daemon would find by itself.
+        install: Option<String>,
     },
     /// There is no such checkpoint.
     #[error("there is no checkpoint \"{id}\" here; sessionctl checkpoints lists them")]
@@ -401,6 +403,14 @@ fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> Strin
         );
     }
     format!("\"{name}\" matches {count} conversations: {ids}; give more characters")
+}
+
+/// What helps if there is no agent of a name.
+fn agent_advice(install: Option<&str>) -> String {
+    install.map_or_else(
+        || "Agents are configured in config.toml".to_owned(),
+        |install| format!("To install it: {install} && sessionctl stop"),
+    )
 }
 
 /// Names or ids, as a sentence lists them.

@@ -17,6 +17,7 @@ use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::client::ClientProfile;
 use crate::agent::failure::strip_terminal_codes;
 use crate::agent::inbox::InboxLimits;
+use crate::agent::kinds::{self, AgentKind};
 use crate::agent::pool::Pool;
 use crate::store::{Change, ConversationRecord, Store, StoreError};
 use crate::transcript::dialect::AgentHome;
@@ -192,6 +193,9 @@ impl Services {
             .ok_or_else(|| ConversationError::UnknownAgent {
                 name: name.clone(),
                 known: self.catalog.names(),
+                install: kinds::named(name.as_str())
+                    .ok()
+                    .and_then(AgentKind::install_command),
             })
     }
 

@@ -52,15 +52,12 @@ pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
             .keys()
             .find(|name| !known.iter().any(|known| known == name.as_ref()))
         {
-            let hint = match nearest(unknown, &known) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None if known.is_empty() => "it takes no parameters".to_owned(),
-                None => format!("it takes {}", known.join(", ")),
-            };
-            let message = format!("unknown parameter `{unknown}` of {}; {hint}", M::NAME);
-            return invalid(message).with("parameter", unknown.as_ref());
+            return unknown_parameter::<M>(None, unknown, &known);
         }
         if let Some(path) = path {
+            if let Some((unknown, known)) = unknown_member(&why) {
+                return unknown_parameter::<M>(Some(&path), unknown, &known);
+            }
             return invalid(format!("invalid parameter {path}: {why}")).with("parameter", path);
         }
         let error = invalid(format!("invalid parameters of {}: {why}", M::NAME));
@@ -72,6 +69,25 @@ pub(super) fn read<M: Method>(text: &str) -> Result<M, BridgeError> {
             None => error,
         }
     })
+}
+
+/// The error of an unknown parameter, or of an unknown member of the parameter `within`.
+fn unknown_parameter<M: Method>(within: Option<&str>, unknown: &str, known: &[String]) -> BridgeError {
+    let hint = match nearest(unknown, known) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None if known.is_empty() => "it takes no parameters".to_owned(),
+        None => format!("{} takes {}", within.unwrap_or("it"), known.join(", ")),
+    };
+    let path = within.map_or_else(|| unknown.to_owned(), |within| format!("{within}.{unknown}"));
+    let message = format!("unknown parameter `{path}` of {}; {hint}", M::NAME);
+    BridgeError::new(ErrorKind::InvalidParams, message).with("parameter", path)
+}
+
+/// The unknown member of which serde complains, and the known ones.
+fn unknown_member(why: &str) -> Option<(&str, Vec<String>)> {
+    let (unknown, known) = why.strip_prefix("unknown field `")?.rsplit_once("`, expected ")?;
+    let known = known.split('`').skip(1).step_by(2).map(str::to_owned);
+    Some((unknown, known.collect()))
 }
 
 /// How deeply the arrays and objects of valid JSON are nested.

@@ -171,3 +171,30 @@ async fn a_conversation_that_rests_gives_its_agent_back_and_goes_on() {
     assert_eq!(app.chain(id).await.len(), 1, "the session changed");
     assert_eq!(app.remembered(id).await, ["round 0", "round 1", "round 2"]);
 }
+
+/// A client that shows what `updated` contains must not show a deleted conversation again.
+#[tokio::test]
+async fn nothing_follows_the_deletion_of_a_conversation() {
+    let home = Home::new();
+    let (daemon, app) = home.opened().await;
+    let settings = json!({"title": "plans", "settings": {"systemPrompt": "Be brief."}});
+    for (prompt, transcripts) in [("one", "delete"), ("one", "keep"), ("[[fail auth]]", "keep")] {
+        let id = app.make_with(&home.project(), settings.clone()).await.id;
+        app.send(id, prompt).await;
+        let mut raw = daemon.raw().await;
+        raw.subscribe(id).await;
+        // What the call causes comes before its answer.
+        let params = json!({"conversationId": id, "transcripts": transcripts});
+        raw.ask("conversation/delete", params).await;
+        let events = raw
+            .passed
+            .iter()
+            .map(|line| &line["params"]["result"]["event"]["type"]);
+        assert_eq!(
+            events.last(),
+            Some(&json!("deleted")),
+            "{prompt} {:?}",
+            raw.passed
+        );
+    }
+}

@@ -13,6 +13,7 @@ use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
 use bridge_protocol::method::Status;
 use serde_json::{Value, json};
 
+use super::edits::configure_opaque;
 use super::{error_words, lost_turns};
 use crate::carrying::{files_below, folders_in};
 use crate::home::Home;
@@ -272,6 +273,20 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
     let new = app.make(&home.project()).await;
     let unprompted = keep(&app, json!({"conversationId": new})).await;
     refused(unprompted, ErrorKind::NotFound);
+}
+
+/// As `transcript/check` and `conversation/history` refuse it.
+#[tokio::test]
+async fn what_cannot_be_read_is_neither_kept_nor_put_back() {
+    let home = Home::new();
+    configure_opaque(&home);
+    let (_daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "opaque").await;
+    app.send(id, "first").await;
+    for method in ["transcript/check", "transcript/keep", "transcript/restore"] {
+        let answer = app.call(method, json!({"conversationId": id})).await;
+        refused(answer, ErrorKind::Unsupported);
+    }
 }
 
 /// If another program cuts off a transcript, the older copy is kept beside the new one, and `foreignWriter` is emitted.

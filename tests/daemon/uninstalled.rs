@@ -163,3 +163,19 @@ async fn a_bundle_is_imported_for_an_agent_that_is_there() {
         .unwrap();
     assert_eq!(made.agent.as_str(), "work");
 }
+
+/// The message has the line that installs the agent: an app shows it to its user.
+#[tokio::test]
+async fn a_new_conversation_with_an_agent_that_is_not_installed_is_refused_with_what_installs_it() {
+    let home = Home::bare();
+    let (_daemon, app) = home.opened().await;
+    let agents = app.call("agent/list", json!({})).await.unwrap();
+    for agent in ["claude", "nobody"] {
+        let new = json!({"agent": agent, "cwd": home.project()});
+        let error = refused(app.call("conversation/new", new).await, ErrorKind::NotFound);
+        assert_eq!(error.detail("agent"), agent);
+        if let Some(install) = agents["install"][agent].as_str() {
+            assert!(error.message.contains(install), "{}", error.message);
+        }
+    }
+}

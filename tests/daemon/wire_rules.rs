@@ -57,9 +57,45 @@ async fn an_unknown_parameter_is_refused_with_the_nearest_name() {
     let listed = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(listed["conversations"].as_array().unwrap().len(), 1);
     assert_eq!(app.recall(id).await.len(), 1);
-    // Members of nested objects belong to the agent or the app, and are not checked.
-    let config = json!({"cwd": home.project(), "settings": {"neverHeardOf": 1}});
-    app.call("conversation/new", config).await.unwrap();
+}
+
+/// Only what belongs to the agent passes unchecked: its configuration options, and objects in ACP's form.
+#[tokio::test]
+async fn an_unknown_setting_is_refused_with_the_nearest_name() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    let before = app.get(id).await;
+    for (setting, nearest) in [("modle", Some("`model`")), ("neverHeardOf", None)] {
+        for (method, mut params) in [
+            ("conversation/new", json!({"cwd": home.project()})),
+            (
+                "conversation/update",
+                json!({"conversationId": id, "title": "new"}),
+            ),
+        ] {
+            params["settings"] = json!({"mode": "default", setting: "loop-2"});
+            let error = refused(app.call(method, params).await, ErrorKind::InvalidParams);
+            assert_eq!(
+                error.detail("parameter"),
+                format!("settings.{setting}"),
+                "{method}"
+            );
+            // The contract promises that the message contains the name.
+            if let Some(nearest) = nearest {
+                assert!(error.message.contains(nearest), "{}", error.message);
+            }
+        }
+    }
+    assert_eq!(app.get(id).await, before);
+    let listed = app.call("conversation/list", json!({})).await.unwrap();
+    assert_eq!(listed["conversations"].as_array().unwrap().len(), 1);
+    let server = json!({"name": "files", "command": "/bin/true", "args": [], "env": [], "neverHeardOf": 1});
+    let settings = json!({"config": {"neverHeardOf": "1"}, "mcpServers": [server]});
+    let made = app
+        .make_with(&home.project(), json!({"settings": settings}))
+        .await;
+    assert_eq!(json!(made.settings), settings);
 }
 
 #[tokio::test]

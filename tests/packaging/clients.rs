@@ -134,7 +134,7 @@ impl Program {
 }
 
 /// A running client; it is killed after [`CLIENT_LIMIT`].
-struct Running {
+pub(super) struct Running {
     child: Child,
     printed: Vec<u8>,
     /// Dropped when the client has ended, which cancels the kill.
@@ -163,7 +163,7 @@ impl Running {
     }
 
     /// Reads the output up to this text. Returns false if the output ends first.
-    fn read_until(&mut self, text: &str) -> bool {
+    pub(super) fn read_until(&mut self, text: &str) -> bool {
         let (stdout, mut next) = (self.child.stdout.as_mut().unwrap(), [0]);
         while !self.printed.ends_with(text.as_bytes()) {
             if stdout.read(&mut next).unwrap() == 0 {
@@ -175,7 +175,7 @@ impl Running {
     }
 
     /// Waits until the client ends, and returns its whole output.
-    fn end(mut self) -> Output {
+    pub(super) fn end(mut self) -> Output {
         let mut output = self.child.wait_with_output().unwrap();
         self.printed.append(&mut output.stdout);
         Output {
@@ -186,12 +186,12 @@ impl Running {
 }
 
 /// A daemon in its own folder, with one conversation.
-struct Daemon {
+pub(super) struct Daemon {
     folder: tempfile::TempDir,
 }
 
 impl Daemon {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self::configured("")
     }
 
@@ -240,13 +240,30 @@ impl Daemon {
         path
     }
 
+    /// Starts a program that uses a client module of `packaging/clients`.
+    pub(super) fn run_script(&self, interpreter: &str, script: &str) -> Running {
+        let mut command = Command::new(interpreter);
+        match interpreter {
+            "node" => command.args(["--input-type=module", "-e"]),
+            _ => command.arg("-c"),
+        };
+        command.arg(script).current_dir(SOURCE);
+        command
+            .env("SESSIOND_HOME", self.folder.path().join("sessiond"))
+            .env_remove("SESSIOND_SOCKET");
+        command
+            .env("PYTHONPATH", "packaging/clients")
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        Running::start(command)
+    }
+
     /// Runs a turn in the daemon's folder and returns the output of the program.
     fn chat(&self, program: &Program, prompt: &str) -> Output {
         program.run(&self.socket(), &[self.project(), prompt])
     }
 
     /// The ids of all conversations, newest first.
-    fn conversations(&self) -> Vec<String> {
+    pub(super) fn conversations(&self) -> Vec<String> {
         let listed = self.answer(&["ls"]);
         let ids = listed["conversations"].as_array().unwrap().iter();
         ids.map(|conversation| conversation["id"].as_str().unwrap().to_owned())
@@ -254,7 +271,7 @@ impl Daemon {
     }
 
     /// The texts of the newest conversation whose author has this role.
-    fn texts(&self, role: &str) -> Vec<String> {
+    pub(super) fn texts(&self, role: &str) -> Vec<String> {
         let history = self.answer(&["history", &self.conversations()[0]]);
         let messages = history["messages"].as_array().unwrap().iter();
         // Some messages with a `kind` have the user's role, such as the note that a turn was interrupted.
@@ -267,7 +284,7 @@ impl Daemon {
     }
 
     /// Kills the daemon with SIGKILL and waits until it has ended.
-    fn kill(&self) {
+    pub(super) fn kill(&self) {
         let pid = u32::try_from(self.answer(&["status"])["pid"].as_u64().unwrap()).unwrap();
         kill_now(pid);
         wait_for_end(pid);
@@ -491,7 +508,7 @@ fn each_script_is_short() {
 /// Prints the names that the module exports, and the methods and own fields of each class.
 const EXPORTS: &str = r#"
 import * as exported from "./packaging/clients/session-bridge.mjs";
-const examples = { BridgeError: { code: 1, message: "", data: {} }, ConnectionError: "" };
+const examples = { BridgeError: { code: 1, message: "", data: {} }, ConnectionError: "", CutShortError: "" };
 const ofEach = new Set([...Object.getOwnPropertyNames(Error("")), ...Object.getOwnPropertyNames(class {}), "name", "constructor"]);
 for (const [name, value] of Object.entries(exported)) {
   console.log(name);
@@ -625,23 +642,12 @@ asyncio.run(main())
 
 #[test]
 fn each_client_reports_a_gap_repeats_no_change_and_closes() {
-    for (interpreter, arguments, script) in [
-        ("node", &["--input-type=module", "-e"][..], NODE),
-        ("python3", &["-c"], PYTHON),
-    ] {
+    for (interpreter, script) in [("node", NODE), ("python3", PYTHON)] {
         if !has(interpreter) {
             continue;
         }
         let daemon = Daemon::start();
-        let mut command = Command::new(interpreter);
-        command.args(arguments).arg(script).current_dir(SOURCE);
-        command
-            .env("SESSIOND_HOME", daemon.folder.path().join("sessiond"))
-            .env_remove("SESSIOND_SOCKET");
-        command
-            .env("PYTHONPATH", "packaging/clients")
-            .env("PYTHONDONTWRITEBYTECODE", "1");
-        let mut running = Running::start(command);
+        let mut running = daemon.run_script(interpreter, script);
         assert!(running.read_until("snapshot false\n"));
         daemon.kill();
         // The command starts the next daemon.

@@ -18,6 +18,7 @@
     reason = "a test may fail by panicking, its helpers too, and tells what it leaves out"
 )]
 
+mod client_scripts;
 mod clients;
 #[cfg(target_os = "linux")]
 mod debian;

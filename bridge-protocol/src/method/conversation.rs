@@ -289,7 +289,8 @@ methods! {
 
 method! {
     /// Subscribes to the events of one conversation, or of all. With a cursor that the daemon still holds: exactly what was
-    /// missed, then live. Otherwise a snapshot first (without `conversationId`: one of each conversation that is not idle).
+    /// missed, then live. Otherwise a snapshot first (without `conversationId`: one of each conversation that is not idle, and
+    /// later one of each new conversation).
     "conversation/subscribe" => Subscribe() -> EventEnvelope,
     [NotFound, Ambiguous, StoreFailed] {
         /// The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more.

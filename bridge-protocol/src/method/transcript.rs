@@ -11,7 +11,7 @@ methods! {
     trait HandleTranscripts;
 
     /// Lists the transcripts that the agents keep on this machine, whichever program made them, newest first. Covers Claude
-    /// Code, Codex and `loopback`. The first page shows the files as they are now; later pages show the same moment.
+    /// Code, Codex, Qwen Code and `loopback`. The first page shows the files as they are now; later pages show the same moment.
     "transcript/list" => ListTranscripts() -> TranscriptPage,
     [NotFound, InvalidCwd, Unsupported, StoreFailed] {
         /// Only those of this agent. Default: all agents whose transcripts can be listed.

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::CallKey;
 use super::super::backup::{self, BackupMode};
+use super::super::checking::readable_transcripts;
 use super::super::error::ConversationError;
 use super::super::running_work::StopMeter;
 use super::super::services::{Services, SessionRef, chain_text, now};
@@ -521,14 +522,14 @@ impl Registry {
                 });
                 let named: Vec<NamedSession> = named.collect();
                 if named.is_empty() {
-                    let what = match record.chain.head() {
-                        None => "the conversation has no session yet, so there is no transcript".to_owned(),
-                        Some(head) => format!(
-                            "where the agent {} keeps its transcripts is not known to this version",
-                            head.agent
-                        ),
+                    let Some(head) = record.chain.head() else {
+                        let what =
+                            "the conversation has no session yet, so there is no transcript".to_owned();
+                        return Err(ConversationError::NotFound { what });
                     };
-                    return Err(ConversationError::NotFound { what });
+                    let entry = self.services.agent(&head.agent)?;
+                    // Says why there is none.
+                    readable_transcripts(&self.services, &entry)?;
                 }
                 for NamedSession { folder, cwd, .. } in &named {
                     let cwd = cwd.as_deref().unwrap_or_default();

@@ -114,7 +114,7 @@ impl<R> Model<R> {
                 }
             },
             None => {
-                let why = "at is missing: \"reset\", or a time";
+                let why = "at is missing: \"now\", \"reset\", or a time";
                 return Err(ConversationError::invalid("at", why));
             }
         };
