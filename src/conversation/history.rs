@@ -290,7 +290,7 @@ impl History {
     /// A page of checkpoints, newest first.
     ///
     /// # Errors
-    /// [`ConversationError::CheckpointNotFound`] if `before` is not in this history.
+    /// [`ConversationError::CheckpointNotFound`] if `before` is not in this history, nor in a session that it branched from.
     pub(super) fn checkpoints(
         mut self,
         before: Option<&CheckpointId>,
@@ -301,7 +301,10 @@ impl History {
             Some(id) => {
                 let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
                 let place: CheckpointRef = id.as_str().parse().map_err(|_| not_found())?;
-                self.turn_number_of(&place).ok_or_else(not_found)?
+                let kept = self.kept_until(&place.upstream_id, &place.record_uuid);
+                let (last, is_kept) = kept.ok_or_else(not_found)?;
+                let turn = self.turn_of_message(last).ok_or_else(not_found)?;
+                turn + usize::from(!is_kept)
             }
         };
         Ok(CheckpointPage {
@@ -491,7 +494,7 @@ impl History {
     }
 
     /// Parses a cursor: whether its page goes backwards, and from which message on; backwards, that one is left out.
-    fn resolve_cursor(&self, cursor: &Cursor) -> Result<(bool, usize), ConversationError> {
+    fn resolve_cursor(&mut self, cursor: &Cursor) -> Result<(bool, usize), ConversationError> {
         let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
             let place: MessageRef = place.parse().ok()?;
             matches!(side, "a" | "b").then_some((side, place))
@@ -499,10 +502,7 @@ impl History {
         let Some((side, place)) = parts else {
             return Err(ConversationError::invalid_cursor());
         };
-        let found = self.sessions.iter().find_map(|session| {
-            Some(session.messages_before + session.find(&place.upstream_id, &place.record_uuid)?)
-        });
-        let Some(number) = found else {
+        let Some((number, is_kept)) = self.kept_until(&place.upstream_id, &place.record_uuid) else {
             return Err(ConversationError::invalid(
                 "cursor",
                 "the position of the cursor is no longer in the history; start again without a cursor",
@@ -510,6 +510,8 @@ impl History {
         };
         Ok(match side {
             "a" => (true, number + 1),
+            // The messages after the branch replace those that the cursor led to.
+            _ if !is_kept => (false, number + 1),
             _ if number == 0 => return Err(ConversationError::invalid_cursor()),
             _ => (false, number),
         })
