@@ -13,6 +13,8 @@ mod tools;
 mod updates;
 mod wire_messages;
 
+use std::collections::HashMap;
+
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryForm, HistoryGap, HistoryPage,
     HistoryUpdate, Message,
@@ -35,11 +37,11 @@ pub(super) use missing_turns::missing_turns_gap;
 use missing_turns::unreported_gap;
 use opening::{OpenFailure, may_miss_turns, open_source};
 pub(super) use positions::{BranchPoint, MessagePosition};
-use updates::{ToolNames, updates};
-use wire_messages::{CheckpointBuilder, message_ref};
+use updates::{CallIds, UpdateWriter};
+use wire_messages::{CheckpointBuilder, MESSAGE_LIMIT_BYTES, message_ref};
 
-/// How many messages before a page are searched for the calls whose results are at the beginning of the page. An agent that
-/// calls several tools at once writes all calls before the first result.
+/// How many messages before a page are searched for the calls of its first results, and after it for the results of its last
+/// calls. An agent that calls several tools at once writes all calls before the first result.
 const CALL_SEARCH_MESSAGES: usize = 64;
 
 /// Which part of the history a page contains.
@@ -60,6 +62,8 @@ pub enum PageStart {
 pub(super) struct History {
     /// The folder that the last session runs in.
     cwd: String,
+    /// Whether the agent has the last session open, so that its last turn may be running.
+    is_open: bool,
     sessions: Vec<SessionTranscript>,
     gaps: Gaps,
 }
@@ -129,6 +133,7 @@ impl History {
         let has_newer = newer.is_some();
         let scope = TranscriptScope::WithBackups;
         let mut history = Self::ending_with_link(services, record, head, scope, newer)?;
+        history.is_open = true;
         if has_newer {
             history.gaps.listed.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
@@ -433,9 +438,8 @@ impl History {
         let updates = match form {
             HistoryForm::Messages => None,
             HistoryForm::Updates => {
-                let updates = self.updates(start, &messages);
-                messages.clear();
-                Some(updates)
+                let is_continued = matches!(part, PageStart::Cursor(_)) && !backwards;
+                Some(self.updates(&mut start, end, std::mem::take(&mut messages), is_continued))
             }
         };
         Ok(HistoryPage {
@@ -464,23 +468,57 @@ impl History {
         Ok((self.turns() as u64, self.gaps.listed))
     }
 
-    /// Converts messages to updates. `start` is the number of the first message.
-    fn updates(&mut self, start: usize, messages: &[Message]) -> Vec<HistoryUpdate> {
-        let mut calls = ToolNames::default();
-        messages.iter().for_each(|message| calls.add_calls(message));
-        // The first results of a page may belong to calls before it.
-        for number in (start.saturating_sub(CALL_SEARCH_MESSAGES)..start).rev() {
-            if !messages.iter().any(|message| calls.has_unknown_result(message)) {
+    /// Converts the messages from `start` to `end` to updates. A page that does not continue an earlier one begins early enough
+    /// to contain the calls of its results; `start` moves there.
+    fn updates(
+        &mut self,
+        start: &mut usize,
+        end: usize,
+        messages: Vec<Message>,
+        is_continued: bool,
+    ) -> Vec<HistoryUpdate> {
+        let mut ids = CallIds::default();
+        messages.iter().for_each(|message| ids.add(message));
+        let (mut room, mut earlier) = (PageRoom::with_bytes(MESSAGE_LIMIT_BYTES), Vec::new());
+        let mut first = *start;
+        for number in (start.saturating_sub(CALL_SEARCH_MESSAGES)..*start).rev() {
+            if !ids.lack_call() {
                 break;
             }
             if let Some(before) = self.message(number) {
-                calls.add_calls(&before);
+                if !room.try_take(&before) {
+                    break;
+                }
+                ids.add(&before);
+                earlier.push(before);
+            }
+            first = number;
+        }
+        for number in end..self.messages().min(end + CALL_SEARCH_MESSAGES) {
+            if !ids.lack_result() {
+                break;
+            }
+            if let Some(after) = self.message(number) {
+                ids.add(&after);
             }
         }
-        let updates = messages
+        let mut writer = UpdateWriter {
+            cwd: &self.cwd,
+            ids,
+            running: self.last_checkpoint().filter(|_| self.is_open),
+            calls: HashMap::new(),
+        };
+        earlier.reverse();
+        let mut updates: Vec<_> = earlier
             .iter()
-            .flat_map(|message| updates(message, &calls, &self.cwd));
-        updates.collect()
+            .flat_map(|message| writer.updates(message))
+            .collect();
+        match is_continued {
+            true => updates.clear(),
+            false => *start = first,
+        }
+        updates.extend(messages.iter().flat_map(|message| writer.updates(message)));
+        updates
     }
 
     /// Makes a cursor at a message: `b` continues forwards from it, `a` backwards; both include it.
