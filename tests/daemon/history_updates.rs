@@ -309,6 +309,7 @@ async fn pages_from_the_end_begin_with_whole_calls() {
     assert_eq!(backwards, whole);
 }
 
+const CLAUDE_SESSION: &str = "5b0f6d1e-2c1a-4e0b-9d3f-6a7b8c9d0e1f";
 const CODEX_SESSION: &str = "01a1fcd0-8b2a-7e82-b5c4-669ee19493a3";
 
 /// A home whose agents Claude and Codex have no programs.
@@ -329,6 +330,99 @@ async fn adopted(home: &Home, app: &App, upstream_id: &str) -> Vec<Value> {
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
     all(app, id).await
+}
+
+/// A session of Claude: a turn with calls, each with the content of its result and whether it failed, and a turn without.
+fn claude_session(calls: &[(&str, Value, Option<(Value, bool)>)]) -> String {
+    let mut messages = vec![("user", json!("first"))];
+    for (number, (name, input, result)) in calls.iter().enumerate() {
+        let id = format!("call-{number}");
+        let call = json!([{"type": "tool_use", "id": id, "name": name, "input": input}]);
+        messages.push(("assistant", call));
+        if let Some((content, failed)) = result {
+            let result =
+                json!([{"type": "tool_result", "tool_use_id": id, "content": content, "is_error": failed}]);
+            messages.push(("user", result));
+        }
+    }
+    messages.push(("user", json!("second")));
+    messages.push(("assistant", json!([{"type": "text", "text": "done"}])));
+    let mut lines = String::new();
+    let mut parent = Value::Null;
+    for (number, (role, content)) in messages.into_iter().enumerate() {
+        let uuid = json!(format!("00000000-0000-4000-8000-{number:012}"));
+        let mut record = json!({
+            "parentUuid": parent, "isSidechain": false, "type": role, "uuid": uuid,
+            "message": {"role": role, "content": content},
+            "timestamp": "2026-11-21T06:35:33.849Z", "userType": "external", "cwd": "/home/u/project",
+            "sessionId": CLAUDE_SESSION, "version": "2.1.329",
+        });
+        if record["message"]["content"][0]["type"] == "tool_result" {
+            record["toolUseResult"] = json!({});
+        }
+        lines += &format!("{record}\n");
+        parent = uuid;
+    }
+    lines
+}
+
+#[tokio::test]
+async fn calls_of_claude_are_told_as_its_adapter_tells_them() {
+    let home = home_with_transcripts();
+    let text = |text: &str, failed: bool| Some((json!(text), failed));
+    let todos = json!({"todos": [
+        {"content": "a"}, {"content": "b", "status": "cancelled"}, {"status": "pending"},
+        {"content": "c", "status": "completed"}, {"content": "d", "status": "in_progress", "activeForm": "doing d"},
+    ]});
+    let question = json!({"questions": [{"question": "Which?", "header": "H", "options": []}]});
+    let tool = json!([{"type": "tool_reference", "tool_name": "Fetch"}]);
+    let calls = [
+        (
+            "TodoWrite",
+            todos,
+            text("<tool_use_error>disabled</tool_use_error>", true),
+        ),
+        ("AskUserQuestion", question, text("R", false)),
+        (
+            "Grep",
+            json!({"pattern": "x"}),
+            text("<tool_use_error>bad</tool_use_error>", true),
+        ),
+        ("Nope", json!({}), text("no such tool", true)),
+        ("ToolSearch", json!({"query": "q"}), Some((tool, false))),
+        ("Bash", json!({"command": "sleep 9"}), None),
+    ];
+    let path = format!("claude/projects/-home-u-project/{CLAUDE_SESSION}.jsonl");
+    codex::write(&home.path().join(path), claude_session(&calls));
+    let (_daemon, app) = home.opened().await;
+    let told = adopted(&home, &app, CLAUDE_SESSION).await;
+    assert_whole(&told);
+    let asked = json!([{"type": "content", "content": {"type": "text", "text": "Which?"}}]);
+    assert_eq!(told[2]["content"], asked);
+    // The turn ended without a result of its last call.
+    assert_eq!(
+        (&told[10]["title"], &told[10]["status"]),
+        (&json!("sleep 9"), &json!("failed"))
+    );
+    let lines: Vec<String> = told.iter().map(line).collect();
+    assert_eq!(
+        lines,
+        [
+            "user_message_chunk \"first\"",
+            "plan null",
+            "tool_call other \"Which?\"",
+            "tool_call_update completed \"R\"",
+            "tool_call search \"grep \\\"x\\\"\"",
+            "tool_call_update failed \"```\\n<tool_use_error>bad</tool_use_error>\\n```\"",
+            "tool_call other \"Nope\"",
+            "tool_call_update failed \"```\\nno such tool\\n```\"",
+            "tool_call other \"ToolSearch\"",
+            "tool_call_update completed \"Tool: Fetch\"",
+            "tool_call execute \"sleep 9\"",
+            "user_message_chunk \"second\"",
+            "agent_message_chunk \"done\"",
+        ]
+    );
 }
 
 /// A session of Codex with these calls and outputs in place of its one call.

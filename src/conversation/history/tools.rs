@@ -102,6 +102,7 @@ pub(super) fn tool_call_facts(name: &str, input: &Value, cwd: &str) -> ToolCallF
         "TaskUpdate" => plain(titled_with_colon("Update task", call.word("subject")), "think"),
         "TaskList" => plain("List tasks".to_owned(), "think"),
         "TaskGet" => plain("Get task".to_owned(), "think"),
+        "AskUserQuestion" => call.question_facts(),
         "EnterPlanMode" => plain(name.to_owned(), "switch_mode"),
         "ExitPlanMode" => ToolCallFacts {
             content: call.texts("plan"),
@@ -191,6 +192,20 @@ impl<'a> ToolCall<'a> {
         }
     }
 
+    fn question_facts(&self) -> ToolCallFacts {
+        let questions = self.input["questions"].as_array();
+        let questions = questions.into_iter().flatten();
+        let questions: Vec<&str> = questions.filter_map(|asked| asked["question"].as_str()).collect();
+        let title = match questions.as_slice() {
+            [only] if !only.is_empty() => only,
+            _ => "Asking for your input",
+        };
+        ToolCallFacts {
+            content: questions.iter().map(|question| text_content(question)).collect(),
+            ..plain(title.to_owned(), "other")
+        }
+    }
+
     fn read_facts(&self) -> ToolCallFacts {
         let offset = self.input["offset"].as_u64();
         let first = offset.unwrap_or(1).max(1);
@@ -263,7 +278,7 @@ pub(super) fn result_content(call: &ShownCall, output: &str, failed: bool) -> Ve
         (_, "edit") | ("Skill" | "ExitPlanMode" | "view_image", _) if !failed => return Vec::new(),
         (_, "read") if is_codex_shell && !failed => return Vec::new(),
         _ if is_codex_shell => code_block("console", output.trim_end()),
-        ("Bash" | "PowerShell", _) if failed => code_block("", output),
+        _ if failed => code_block("", output),
         ("Bash" | "PowerShell", _) => code_block("console", output.trim_end()),
         ("Read", _) => code_block("", output),
         _ => output.to_owned(),
@@ -645,7 +660,7 @@ mod tests {
             ("exec_command", header, false, Some("```console\none\n```")),
             ("Read", "a\n```\nb", false, Some("````\na\n```\nb\n````")),
             ("Edit", "done", false, None),
-            ("Edit", "no such text", true, Some("no such text")),
+            ("Edit", "no such text", true, Some("```\nno such text\n```")),
             ("look", header, false, Some(header)),
         ];
         for (name, output, failed, shown) in table {
