@@ -397,6 +397,14 @@ async fn calls_of_claude_are_told_as_its_adapter_tells_them() {
     let (_daemon, app) = home.opened().await;
     let told = adopted(&home, &app, CLAUDE_SESSION).await;
     assert_whole(&told);
+    let entry =
+        |content: &str, status: &str| json!({"content": content, "status": status, "priority": "medium"});
+    let entries = json!([
+        entry("a", "pending"),
+        entry("c", "completed"),
+        entry("doing d", "in_progress")
+    ]);
+    assert_eq!(told[1]["entries"], entries);
     let asked = json!([{"type": "content", "content": {"type": "text", "text": "Which?"}}]);
     assert_eq!(told[2]["content"], asked);
     // The turn ended without a result of its last call.

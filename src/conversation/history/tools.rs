@@ -33,7 +33,8 @@ pub(super) fn text_content(text: &str) -> Value {
     json!({"type": "content", "content": {"type": "text", "text": text}})
 }
 
-/// The entries of the plan that a call writes; `None` if it writes no plan.
+/// The entries of the plan that a call writes; `None` if it writes no plan. Entries that ACP cannot express are left out, such
+/// as cancelled ones.
 pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
     let (entries, content) = match name {
         "TodoWrite" => ("todos", "content"),
@@ -41,13 +42,16 @@ pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
         _ => return None,
     };
     let entry = |entry: &Value| {
-        let active = entry["activeForm"]
-            .as_str()
-            .filter(|_| entry["status"] == "in_progress");
-        let content = active.or_else(|| entry[content].as_str()).unwrap_or_default();
-        json!({"content": content, "status": entry["status"], "priority": "medium"})
+        let status = match &entry["status"] {
+            Value::Null => "pending",
+            status => status.as_str()?,
+        };
+        let active = entry["activeForm"].as_str().filter(|_| status == "in_progress");
+        let content = active.or_else(|| entry[content].as_str())?;
+        let is_known = matches!(status, "pending" | "in_progress" | "completed");
+        is_known.then(|| json!({"content": content, "status": status, "priority": "medium"}))
     };
-    Some(input[entries].as_array()?.iter().map(entry).collect())
+    Some(input[entries].as_array()?.iter().filter_map(entry).collect())
 }
 
 /// Returns how a call is shown. `cwd` is the folder that the session runs in.
