@@ -2,7 +2,7 @@
 //! updates.
 //!
 //! Decides which updates a message becomes. Omits text that is not part of the conversation: what the agent wrote on behalf
-//! of the user, and the history that the daemon sent as text. Pure.
+//! of the user, the daemon's prompt that continues a turn, and the history that the daemon sent as text. Pure.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use bridge_protocol::CheckpointId;
 use bridge_protocol::history::{HistoryUpdate, Message, MessageKind, MessagePart, Role};
 use bridge_protocol::raw::RawJson;
+use bridge_protocol::turn::CONTINUE_PROMPT;
 use indicatif::BinaryBytes;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -82,6 +83,11 @@ pub(super) struct UpdateWriter<'a> {
 impl UpdateWriter<'_> {
     /// The updates of a message, in their order.
     pub(super) fn updates(&mut self, message: &Message) -> Vec<HistoryUpdate> {
+        let mut own = message.content.iter().filter(|part| part.kind != "retelling");
+        let first = own.next().and_then(|part| part.text.as_deref());
+        if message.role == Role::User && first == Some(CONTINUE_PROMPT) && own.next().is_none() {
+            return Vec::new();
+        }
         let updates = message.content.iter().filter_map(|part| {
             Some(HistoryUpdate {
                 update: self.update_of_part(message, part)?,
