@@ -13,6 +13,8 @@ mod tools;
 mod updates;
 mod wire_messages;
 
+use std::collections::HashMap;
+
 use bridge_protocol::history::{
     Checkpoint, CheckpointAnswer, CheckpointPage, GapKind, HistoryForm, HistoryGap, HistoryPage,
     HistoryUpdate, Message,
@@ -35,11 +37,11 @@ pub(super) use missing_turns::missing_turns_gap;
 use missing_turns::unreported_gap;
 use opening::{OpenFailure, may_miss_turns, open_source};
 pub(super) use positions::{BranchPoint, MessagePosition};
-use updates::{ToolNames, updates};
-use wire_messages::{CheckpointBuilder, message_ref};
+use updates::{CallIds, UpdateWriter};
+use wire_messages::{CheckpointBuilder, MESSAGE_LIMIT_BYTES, message_ref};
 
-/// How many messages before a page are searched for the calls whose results are at the beginning of the page. An agent that
-/// calls several tools at once writes all calls before the first result.
+/// How many messages before a page are searched for the calls of its first results, and after it for the results of its last
+/// calls. An agent that calls several tools at once writes all calls before the first result.
 const CALL_SEARCH_MESSAGES: usize = 64;
 
 /// Which part of the history a page contains.
@@ -60,6 +62,8 @@ pub enum PageStart {
 pub(super) struct History {
     /// The folder that the last session runs in.
     cwd: String,
+    /// Whether the agent has the last session open, so that its last turn may be running.
+    is_open: bool,
     sessions: Vec<SessionTranscript>,
     gaps: Gaps,
 }
@@ -129,6 +133,7 @@ impl History {
         let has_newer = newer.is_some();
         let scope = TranscriptScope::WithBackups;
         let mut history = Self::ending_with_link(services, record, head, scope, newer)?;
+        history.is_open = true;
         if has_newer {
             history.gaps.listed.push(HistoryGap {
                 upstream_id: head.upstream_id.clone(),
@@ -290,7 +295,7 @@ impl History {
     /// A page of checkpoints, newest first.
     ///
     /// # Errors
-    /// [`ConversationError::CheckpointNotFound`] if `before` is not in this history.
+    /// [`ConversationError::CheckpointNotFound`] if `before` is not in this history, nor in a session that it branched from.
     pub(super) fn checkpoints(
         mut self,
         before: Option<&CheckpointId>,
@@ -301,7 +306,10 @@ impl History {
             Some(id) => {
                 let not_found = || ConversationError::CheckpointNotFound { id: id.clone() };
                 let place: CheckpointRef = id.as_str().parse().map_err(|_| not_found())?;
-                self.turn_number_of(&place).ok_or_else(not_found)?
+                let kept = self.kept_until(&place.upstream_id, &place.record_uuid);
+                let (last, is_kept) = kept.ok_or_else(not_found)?;
+                let turn = self.turn_of_message(last).ok_or_else(not_found)?;
+                turn + usize::from(!is_kept)
             }
         };
         Ok(CheckpointPage {
@@ -430,9 +438,8 @@ impl History {
         let updates = match form {
             HistoryForm::Messages => None,
             HistoryForm::Updates => {
-                let updates = self.updates(start, &messages);
-                messages.clear();
-                Some(updates)
+                let is_continued = matches!(part, PageStart::Cursor(_)) && !backwards;
+                Some(self.updates(&mut start, end, std::mem::take(&mut messages), is_continued))
             }
         };
         Ok(HistoryPage {
@@ -461,23 +468,57 @@ impl History {
         Ok((self.turns() as u64, self.gaps.listed))
     }
 
-    /// Converts messages to updates. `start` is the number of the first message.
-    fn updates(&mut self, start: usize, messages: &[Message]) -> Vec<HistoryUpdate> {
-        let mut calls = ToolNames::default();
-        messages.iter().for_each(|message| calls.add_calls(message));
-        // The first results of a page may belong to calls before it.
-        for number in (start.saturating_sub(CALL_SEARCH_MESSAGES)..start).rev() {
-            if !messages.iter().any(|message| calls.has_unknown_result(message)) {
+    /// Converts the messages from `start` to `end` to updates. A page that does not continue an earlier one begins early enough
+    /// to contain the calls of its results; `start` moves there.
+    fn updates(
+        &mut self,
+        start: &mut usize,
+        end: usize,
+        messages: Vec<Message>,
+        is_continued: bool,
+    ) -> Vec<HistoryUpdate> {
+        let mut ids = CallIds::default();
+        messages.iter().for_each(|message| ids.add(message));
+        let (mut room, mut earlier) = (PageRoom::with_bytes(MESSAGE_LIMIT_BYTES), Vec::new());
+        let mut first = *start;
+        for number in (start.saturating_sub(CALL_SEARCH_MESSAGES)..*start).rev() {
+            if !ids.lack_call() {
                 break;
             }
             if let Some(before) = self.message(number) {
-                calls.add_calls(&before);
+                if !room.try_take(&before) {
+                    break;
+                }
+                ids.add(&before);
+                earlier.push(before);
+            }
+            first = number;
+        }
+        for number in end..self.messages().min(end + CALL_SEARCH_MESSAGES) {
+            if !ids.lack_result() {
+                break;
+            }
+            if let Some(after) = self.message(number) {
+                ids.add(&after);
             }
         }
-        let updates = messages
+        let mut writer = UpdateWriter {
+            cwd: &self.cwd,
+            ids,
+            running: self.last_checkpoint().filter(|_| self.is_open),
+            calls: HashMap::new(),
+        };
+        earlier.reverse();
+        let mut updates: Vec<_> = earlier
             .iter()
-            .flat_map(|message| updates(message, &calls, &self.cwd));
-        updates.collect()
+            .flat_map(|message| writer.updates(message))
+            .collect();
+        match is_continued {
+            true => updates.clear(),
+            false => *start = first,
+        }
+        updates.extend(messages.iter().flat_map(|message| writer.updates(message)));
+        updates
     }
 
     /// Makes a cursor at a message: `b` continues forwards from it, `a` backwards; both include it.
@@ -491,7 +532,7 @@ impl History {
     }
 
     /// Parses a cursor: whether its page goes backwards, and from which message on; backwards, that one is left out.
-    fn resolve_cursor(&self, cursor: &Cursor) -> Result<(bool, usize), ConversationError> {
+    fn resolve_cursor(&mut self, cursor: &Cursor) -> Result<(bool, usize), ConversationError> {
         let parts = cursor.as_str().split_once('.').and_then(|(side, place)| {
             let place: MessageRef = place.parse().ok()?;
             matches!(side, "a" | "b").then_some((side, place))
@@ -499,10 +540,7 @@ impl History {
         let Some((side, place)) = parts else {
             return Err(ConversationError::invalid_cursor());
         };
-        let found = self.sessions.iter().find_map(|session| {
-            Some(session.messages_before + session.find(&place.upstream_id, &place.record_uuid)?)
-        });
-        let Some(number) = found else {
+        let Some((number, is_kept)) = self.kept_until(&place.upstream_id, &place.record_uuid) else {
             return Err(ConversationError::invalid(
                 "cursor",
                 "the position of the cursor is no longer in the history; start again without a cursor",
@@ -510,6 +548,8 @@ impl History {
         };
         Ok(match side {
             "a" => (true, number + 1),
+            // The messages after the branch replace those that the cursor led to.
+            _ if !is_kept => (false, number + 1),
             _ if number == 0 => return Err(ConversationError::invalid_cursor()),
             _ => (false, number),
         })

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
 
+use bridge_protocol::turn::CONTINUE_PROMPT;
 use serde_json::{Value, json};
 
 use super::editor::{Editor, eventually, run, show};
@@ -248,4 +249,23 @@ fn the_updates_of_a_turn_that_ends_during_a_load_come_before_its_answer() {
     let answer = position(&|message| message["id"] == turn && message["result"].is_object());
     assert!(late < answer, "{messages:?}");
     assert_eq!(messages[answer]["result"]["stopReason"], "end_turn");
+}
+
+#[test]
+fn the_prompt_that_continues_a_turn_is_not_loaded_as_the_users() {
+    let home = Home::new();
+    let daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.begin_endless(&session);
+    daemon.kill();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    editor.on("session/load", &session, &home).result();
+    editor.prompt(&session, "/continue").result();
+    let quoted = format!("say: {CONTINUE_PROMPT}");
+    editor.prompt(&session, &quoted).result();
+    let loaded = Editor::start(&home).on("session/load", &session, &home);
+    assert!(loaded.said().contains(CONTINUE_PROMPT), "{loaded:?}");
+    let prompts = loaded.texts("user_message_chunk");
+    assert_eq!(prompts, ["[[say begun]] [[hang]]", &quoted]);
 }

@@ -273,6 +273,64 @@ async fn pages_lead_forwards_and_back() {
     );
 }
 
+/// Replaces the session by a copy, or its last turn by another one.
+async fn replace_session(app: &App, id: ConversationId, how: &str) {
+    if how.contains("copy") {
+        app.send(id, "[[forget]]").await;
+        app.send(id, "x").await;
+    }
+    if how.contains("edit") {
+        let edit = app.client.call(Edit {
+            conversation_id: id.into(),
+            at: checkpoints(app, id).await[0].id.to_string(),
+            prompt: PromptContent::text("y"),
+            ..Default::default()
+        });
+        within(edit).await.unwrap();
+    }
+}
+
+/// If an edit dropped the place where a page ended, the next one leads on from where the branch began.
+#[tokio::test]
+async fn pages_lead_on_after_the_session_is_replaced() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    for how in ["copy", "edit", "copy and edit"] {
+        let id = app.begun(&home.project(), &["p0", "p1", "p2", "p3"]).await;
+        let mut ends = Vec::new();
+        for last in 1..8 {
+            let newest = page(&app, id, None, None, Some(last)).await;
+            let oldest = page(&app, id, None, Some(last), None).await;
+            ends.push((last as usize, newest.previous_cursor, oldest.next_cursor));
+        }
+        let places = checkpoints(&app, id).await;
+        replace_session(&app, id, how).await;
+        let whole = page(&app, id, None, None, None).await.messages;
+        // An edit of the original session replaces its last turn, of two messages.
+        let kept = if how == "edit" { 6 } else { 8 };
+        for (count, previous, next) in ends {
+            let before = page(&app, id, previous, None, None).await.messages;
+            assert_eq!(
+                before,
+                whole[..(8 - count).min(kept)],
+                "{how}: before the last {count}"
+            );
+            let after = page(&app, id, next, None, None).await.messages;
+            assert_eq!(after, whole[count.min(kept)..], "{how}: after the first {count}");
+        }
+        for (place, steps) in places.iter().zip([&[3, 2, 1][..], &[2, 1], &[1], &[]]) {
+            let older = within(app.client.call(Checkpoints {
+                conversation_id: id.into(),
+                before: Some(place.id.clone()),
+                ..Default::default()
+            }));
+            let older = older.await.unwrap().checkpoints;
+            let found: Vec<u64> = older.iter().map(|place| place.step).collect();
+            assert_eq!(found, steps, "{how}: before step {}", place.step);
+        }
+    }
+}
+
 /// Checkpoints keep their ids in the restored file.
 #[tokio::test]
 async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {

@@ -47,6 +47,48 @@ impl History {
         })
     }
 
+    /// The number of the message that a record of the session `owner` is in this history, as itself or as a copy, and `true`.
+    /// If a branch left the record out, the number of the last message that the branch took from that session, and `false`.
+    pub(super) fn kept_until(&mut self, owner: &str, record: &str) -> Option<(usize, bool)> {
+        let mut sessions = self.sessions.iter();
+        let own = sessions.find_map(|session| Some(session.messages_before + session.find(owner, record)?));
+        if let Some(own) = own {
+            return Some((own, true));
+        }
+        // Where the user went back within the last session's own file, nothing tells where the branch began.
+        let is_open_ended = self
+            .sessions
+            .last()
+            .is_some_and(|head| head.upstream_id.as_str() == owner);
+        let mut last_taken = None;
+        for session in &mut self.sessions {
+            let exact = session.copied_from.clone();
+            for message in 0..session.transcript.messages() {
+                let turn = session.transcript.turn_of(message);
+                let is_exact = |turns: usize| turn.is_none_or(|turn| turn < turns);
+                let source = match &exact {
+                    Some((source, turns)) if is_exact(*turns) => {
+                        Some((source.to_string(), session.transcript.record_id(message)))
+                    }
+                    _ => session
+                        .read_or_gap(|open| open.message(message), &mut self.gaps)
+                        .and_then(|read| read.copied_from),
+                };
+                let (source, copied) =
+                    source.unwrap_or_else(|| (session.file_owner(message).to_string(), String::new()));
+                let number = session.messages_before + message;
+                // Copies of copies of a session keep its record ids, if they are exact.
+                if copied == record {
+                    return Some((number, true));
+                }
+                if source == owner && !is_open_ended {
+                    last_taken = Some((number, false));
+                }
+            }
+        }
+        last_taken
+    }
+
     /// Whether a message is the prompt of its turn or a part of it. True for a message before the first turn, which no turn has.
     pub(in super::super) fn is_prompt(&mut self, position: MessagePosition) -> bool {
         let Some(session) = self.sessions.get_mut(position.session) else {
@@ -66,6 +108,13 @@ impl History {
     pub(super) fn turn_of_position(&self, position: MessagePosition) -> Option<usize> {
         let session = self.sessions.get(position.session)?;
         Some(session.turns_before + session.transcript.turn_of(position.message)?)
+    }
+
+    /// The number of the turn that contains a message of the history; `None` before the first turn.
+    pub(super) fn turn_of_message(&self, number: usize) -> Option<usize> {
+        let session = self.session_of_message(number);
+        let message = number - self.sessions.get(session)?.messages_before;
+        self.turn_of_position(MessagePosition { session, message })
     }
 
     /// Where the history ends that remains when the turn that a message belongs to is replaced. `None` if nothing remains.

@@ -20,12 +20,21 @@ pub(super) struct ToolCallFacts {
     pub(super) locations: Vec<Value>,
 }
 
+/// A tool call that was shown, as far as its result depends on it.
+#[derive(Debug)]
+pub(super) struct ShownCall {
+    pub(super) name: String,
+    /// ACP's kind.
+    pub(super) kind: &'static str,
+}
+
 /// Wraps one text as ACP content.
 pub(super) fn text_content(text: &str) -> Value {
     json!({"type": "content", "content": {"type": "text", "text": text}})
 }
 
-/// The entries of the plan that a call writes; `None` if it writes no plan.
+/// The entries of the plan that a call writes; `None` if it writes no plan. Entries that ACP cannot express are left out, such
+/// as cancelled ones.
 pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
     let (entries, content) = match name {
         "TodoWrite" => ("todos", "content"),
@@ -33,13 +42,16 @@ pub(super) fn plan_entries(name: &str, input: &Value) -> Option<Vec<Value>> {
         _ => return None,
     };
     let entry = |entry: &Value| {
-        let active = entry["activeForm"]
-            .as_str()
-            .filter(|_| entry["status"] == "in_progress");
-        let content = active.or_else(|| entry[content].as_str()).unwrap_or_default();
-        json!({"content": content, "status": entry["status"], "priority": "medium"})
+        let status = match &entry["status"] {
+            Value::Null => "pending",
+            status => status.as_str()?,
+        };
+        let active = entry["activeForm"].as_str().filter(|_| status == "in_progress");
+        let content = active.or_else(|| entry[content].as_str())?;
+        let is_known = matches!(status, "pending" | "in_progress" | "completed");
+        is_known.then(|| json!({"content": content, "status": status, "priority": "medium"}))
     };
-    Some(input[entries].as_array()?.iter().map(entry).collect())
+    Some(input[entries].as_array()?.iter().filter_map(entry).collect())
 }
 
 /// Returns how a call is shown. `cwd` is the folder that the session runs in.
@@ -94,6 +106,7 @@ pub(super) fn tool_call_facts(name: &str, input: &Value, cwd: &str) -> ToolCallF
         "TaskUpdate" => plain(titled_with_colon("Update task", call.word("subject")), "think"),
         "TaskList" => plain("List tasks".to_owned(), "think"),
         "TaskGet" => plain("Get task".to_owned(), "think"),
+        "AskUserQuestion" => call.question_facts(),
         "EnterPlanMode" => plain(name.to_owned(), "switch_mode"),
         "ExitPlanMode" => ToolCallFacts {
             content: call.texts("plan"),
@@ -163,10 +176,37 @@ impl<'a> ToolCall<'a> {
     }
 
     fn command_facts(&self) -> ToolCallFacts {
+        let folder = absolute_path(self.word("workdir").unwrap_or_default(), self.cwd);
         let command = command_words(self.input.get("cmd").unwrap_or(&self.input["command"]));
-        match command.as_slice() {
-            [program, patch] if program == "apply_patch" => patch_facts(patch, self.cwd),
-            _ => plain(without_shell(command), "execute"),
+        if let [program, patch] = command.as_slice()
+            && program == "apply_patch"
+        {
+            return patch_facts(patch, &folder);
+        }
+        let script = without_shell(command);
+        if let Some(patch) = applied_patch(&script) {
+            return patch_facts(patch, &folder);
+        }
+        match read_file(&script).map(|path| absolute_path(path, &folder)) {
+            Some(path) => ToolCallFacts {
+                locations: vec![json!({"path": path})],
+                ..plain(format!("Read file '{path}'"), "read")
+            },
+            None => plain(script, "execute"),
+        }
+    }
+
+    fn question_facts(&self) -> ToolCallFacts {
+        let questions = self.input["questions"].as_array();
+        let questions = questions.into_iter().flatten();
+        let questions: Vec<&str> = questions.filter_map(|asked| asked["question"].as_str()).collect();
+        let title = match questions.as_slice() {
+            [only] if !only.is_empty() => only,
+            _ => "Asking for your input",
+        };
+        ToolCallFacts {
+            content: questions.iter().map(|question| text_content(question)).collect(),
+            ..plain(title.to_owned(), "other")
         }
     }
 
@@ -226,26 +266,25 @@ impl<'a> ToolCall<'a> {
 }
 
 /// The content of a result; empty if the call itself shows what was done.
-pub(super) fn result_content(name: Option<&str>, output: &str, failed: bool) -> Vec<Value> {
-    let is_codex_shell = name.is_some_and(|name| is_codex_shell(name) || name == "write_stdin");
-    let output = match is_codex_shell {
-        true => without_header(output),
-        false => output,
+pub(super) fn result_content(call: &ShownCall, output: &str, failed: bool) -> Vec<Value> {
+    let ShownCall { name, kind } = call;
+    let is_codex_shell = is_codex_shell(name) || name == "write_stdin";
+    let output = match (is_codex_shell, *kind) {
+        (false, _) => output,
+        // The tool that applies patches adds a header too.
+        (true, "edit") => without_header(without_header(output)),
+        (true, _) => without_header(output),
     };
     if output.trim().is_empty() {
         return Vec::new();
     }
-    let shown = match name {
-        Some("Bash" | "PowerShell") if failed => code_block("", output),
-        Some("Bash" | "PowerShell") => code_block("console", output.trim_end()),
+    let shown = match (name.as_str(), *kind) {
+        (_, "edit") | ("Skill" | "ExitPlanMode" | "view_image", _) if !failed => return Vec::new(),
+        (_, "read") if is_codex_shell && !failed => return Vec::new(),
         _ if is_codex_shell => code_block("console", output.trim_end()),
-        Some("Read") => code_block("", output),
-        Some(
-            "Edit" | "MultiEdit" | "Write" | "write" | "Skill" | "apply_patch" | "ExitPlanMode"
-            | "view_image",
-        ) if !failed => {
-            return Vec::new();
-        }
+        _ if failed => code_block("", output),
+        ("Bash" | "PowerShell", _) => code_block("console", output.trim_end()),
+        ("Read", _) => code_block("", output),
         _ => output.to_owned(),
     };
     vec![text_content(&shown)]
@@ -341,6 +380,24 @@ fn without_shell(mut words: Vec<String>) -> String {
         true => "Run command".to_owned(),
         false => words.join(" "),
     }
+}
+
+/// The patch in a script that does nothing but apply it.
+fn applied_patch(script: &str) -> Option<&str> {
+    let begin = script.find("*** Begin Patch\n")?;
+    let end = script.rfind("\n*** End Patch")?;
+    let (command, after) = (script.get(..begin)?, script.get(end..)?);
+    let is_only = command.starts_with("apply_patch <<") && command.lines().count() == 1;
+    // The last line ends the text that the shell passes on.
+    let is_last = after.trim().lines().count() <= 2;
+    script.get(begin..end).filter(|_| is_only && is_last)
+}
+
+/// The file that a script only prints.
+fn read_file(script: &str) -> Option<&str> {
+    let path = script.strip_prefix("cat ")?;
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+@%,:=".contains(letter);
+    Some(path).filter(|path| !path.is_empty() && !path.starts_with('-') && path.chars().all(is_plain))
 }
 
 /// The output of a command, without the header that Codex adds for the model.
@@ -601,23 +658,22 @@ mod tests {
     fn a_result_shows_what_the_call_does_not() {
         let header = "Chunk ID: 1\nWall time: 0.05 seconds\nProcess exited with code 0\nOutput:\none\n";
         let table = [
-            (Some("Bash"), "one\n", false, Some("```console\none\n```")),
-            (Some("Bash"), "exit 1", true, Some("```\nexit 1\n```")),
-            (Some("Bash"), " \n", false, None),
-            (Some("exec_command"), header, false, Some("```console\none\n```")),
-            (Some("Read"), "a\n```\nb", false, Some("````\na\n```\nb\n````")),
-            (Some("Edit"), "done", false, None),
-            (Some("Edit"), "no such text", true, Some("no such text")),
-            (Some("look"), header, false, Some(header)),
-            (None, "one", false, Some("one")),
+            ("Bash", "one\n", false, Some("```console\none\n```")),
+            ("Bash", "exit 1", true, Some("```\nexit 1\n```")),
+            ("Bash", " \n", false, None),
+            ("exec_command", header, false, Some("```console\none\n```")),
+            ("Read", "a\n```\nb", false, Some("````\na\n```\nb\n````")),
+            ("Edit", "done", false, None),
+            ("Edit", "no such text", true, Some("```\nno such text\n```")),
+            ("look", header, false, Some(header)),
         ];
         for (name, output, failed, shown) in table {
+            let call = ShownCall {
+                name: name.to_owned(),
+                kind: tool_call_facts(name, &json!({}), CWD).kind,
+            };
             let expected: Vec<Value> = shown.map(text_content).into_iter().collect();
-            assert_eq!(
-                result_content(name, output, failed),
-                expected,
-                "{name:?} {output}"
-            );
+            assert_eq!(result_content(&call, output, failed), expected, "{name} {output}");
         }
     }
 }

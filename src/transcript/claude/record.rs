@@ -286,13 +286,16 @@ fn add_block(json: Json<'_>, parts: &mut Vec<ContentPart>) {
 }
 
 /// Adds a tool's result, which is a string or a list of blocks. The text blocks become its text, and parts of an unknown
-/// form follow it. Of pictures and the like, only the type is shown.
+/// form follow it. Of pictures and the like, only the type is shown, and the name of a tool that a search found.
 fn add_tool_result(fields: &Fields<'_>, parts: &mut Vec<ContentPart>) {
     let (mut texts, mut unknown_parts) = (Vec::new(), Vec::new());
     if let Some(items) = fields.array("content") {
         for item in items {
             match block(item) {
                 (_, _, Some(text)) => texts.push(text),
+                (Some(found), kind, None) if kind == "tool_reference" => {
+                    texts.push(format!("Tool: {}", found.text("tool_name").unwrap_or_default()));
+                }
                 (_, kind, None) if is_known_block(&kind) => texts.push(format!("[{kind}]")),
                 (_, kind, None) => unknown_parts.push(ContentPart::Other {
                     kind,
