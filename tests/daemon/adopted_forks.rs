@@ -48,8 +48,7 @@ async fn a_fork_goes_on_from_its_source_when_its_own_transcript_is_gone() {
     let source = adopt(&app, &middle).await.conversation.id;
     let fork = adopt(&app, &head).await.conversation.id;
     fs::remove_file(home.transcript(&head).unwrap()).unwrap();
-    let whole = json!({"conversationId": fork});
-    let history = app.call("conversation/history", whole).await.unwrap();
+    let history = app.ask("conversation/history", fork).await;
     let gaps = history["gaps"].as_array().unwrap();
     assert_eq!(
         (gaps.len(), &gaps[0]["kind"], &gaps[0]["upstreamId"]),

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 use super::error_words;
 use crate::home::Home;
+use crate::moved_trees::folder_of;
+use crate::resumed::check_resumed;
 use crate::support::{App, refused};
 
 /// Exports a conversation as a bundle and returns the answer.
@@ -139,10 +141,7 @@ async fn a_bundle_goes_on_in_another_home_and_folder() {
     );
 
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Full, 0)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Full, 0);
     assert_eq!(
         app.remembered(id).await,
         ["one [[tool read {\"a\":1}]]", "two", "go on"]
@@ -456,16 +455,7 @@ async fn nothing_is_written_over_a_transcript_that_differs() {
     let (there, here) = (Home::new(), Home::new());
     let (id, path, head) = exported(&there, &["one", "two"]).await;
     let project = here.project();
-    let folder: String = project
-        .chars()
-        .map(|character| {
-            if character.is_ascii_alphanumeric() {
-                character
-            } else {
-                '-'
-            }
-        })
-        .collect();
+    let folder = folder_of(&project);
     let taken = here
         .data()
         .join(format!("loopback/projects/{folder}/{head}.jsonl"));

@@ -246,8 +246,7 @@ async fn places_in_what_is_gone_can_be_branched_at() {
     let steps: Vec<u64> = places.iter().map(|place| place.step).collect();
     assert_eq!(steps, [1, 2, 3]);
     let params = json!({"conversationId": id, "at": places[1].id});
-    let fork = app.call("conversation/fork", params).await.unwrap();
-    let fork = serde_json::from_value(fork["conversation"]["id"].clone()).unwrap();
+    let fork = app.made_by("conversation/fork", params).await;
     assert_eq!(app.remembered(fork).await, ["one", "two"]);
 }
 

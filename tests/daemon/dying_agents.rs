@@ -43,8 +43,7 @@ async fn orphaned(home: &Home, app: &App) -> ConversationId {
 #[tokio::test]
 async fn a_move_waits_until_the_children_of_a_dead_agent_have_ended() {
     let home = home("true");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = orphaned(&home, &app).await;
     let elsewhere = home.folder_named("elsewhere");
     let moved = move_to(&app, id, &elsewhere).await.unwrap();
@@ -57,8 +56,7 @@ async fn a_move_waits_until_the_children_of_a_dead_agent_have_ended() {
 #[tokio::test]
 async fn transcripts_are_deleted_when_the_children_of_a_dead_agent_have_ended() {
     let home = home("mkdir started");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = orphaned(&home, &app).await;
     let transcript = home.transcript_of(&app, id).await;
     let params = json!({"conversationId": id, "transcripts": "delete"});

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{BranchedVia, ConversationState, EditAnswer, UndoAnswer};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::Event;
@@ -20,41 +19,40 @@ use crate::continuing::{continued, go_on};
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::signs::Watched;
-use crate::support::{App, refused, told, within};
+use crate::support::{App, refused};
 
 const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];
 
 async fn edit(app: &App, id: ConversationId, at: &str, text: &str) -> Result<EditAnswer, BridgeError> {
     let prompt = PromptContent::text(text);
-    let edit = app.client.call(Edit {
+    app.result(Edit {
         conversation_id: id.into(),
         at: at.to_owned(),
         prompt,
         ..Default::default()
-    });
-    within(edit).await.map_err(told)
+    })
+    .await
 }
 
 async fn undo(app: &App, id: ConversationId) -> Result<UndoAnswer, BridgeError> {
-    within(app.client.call(Undo {
+    app.result(Undo {
         conversation_id: id.into(),
         ..Default::default()
-    }))
+    })
     .await
-    .map_err(told)
 }
 
 /// Returns the checkpoint of each turn and the message id of its prompt.
 pub(super) async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
     let mut prompts = Vec::new();
     let mut seen = None;
-    for message in within(app.client.call(History {
-        conversation_id: id.into(),
-        ..Default::default()
-    }))
-    .await
-    .unwrap()
-    .messages
+    for message in app
+        .answer(History {
+            conversation_id: id.into(),
+            ..Default::default()
+        })
+        .await
+        .messages
     {
         if message.checkpoint_id != seen {
             prompts.push(message.id);
@@ -136,21 +134,21 @@ async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
         let at = places(&app, id).await[1][0].clone();
         let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
         let prompt = PromptContent::blocks(blocks.iter().cloned().map(RawJson::from).collect());
-        let edited = within(app.client.call(Edit {
-            conversation_id: id.into(),
-            at,
-            prompt,
-            ..Default::default()
-        }))
-        .await
-        .unwrap();
+        let edited = app
+            .answer(Edit {
+                conversation_id: id.into(),
+                at,
+                prompt,
+                ..Default::default()
+            })
+            .await;
         assert_eq!((edited.fidelity, edited.dropped), (Fidelity::Full, 2));
-        let history = within(app.client.call(History {
-            conversation_id: id.into(),
-            ..Default::default()
-        }))
-        .await
-        .unwrap();
+        let history = app
+            .answer(History {
+                conversation_id: id.into(),
+                ..Default::default()
+            })
+            .await;
         let parts = &history.messages[2].content;
         assert!(parts.iter().map(|part| part.kind.as_str()).eq(kinds));
         assert_eq!(
@@ -188,12 +186,13 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
     app.send(id, "on").await;
     assert_eq!(app.remembered(id).await, ["one", "second", "on"]);
     // A fork can begin at a checkpoint that an edit has replaced.
-    let fork = app.client.call(Fork {
-        conversation_id: id.into(),
-        at: Some(last),
-        ..Default::default()
-    });
-    let fork = within(fork).await.unwrap();
+    let fork = app
+        .answer(Fork {
+            conversation_id: id.into(),
+            at: Some(last),
+            ..Default::default()
+        })
+        .await;
     assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS);
     daemon.kill();
     let (_daemon, app) = home.opened().await;
@@ -578,13 +577,13 @@ async fn a_branch_in_place_is_undone() {
     let elsewhere = home.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     let cwd = elsewhere.to_str().unwrap().to_owned();
-    let fork = app.client.call(Fork {
+    app.answer(Fork {
         conversation_id: id.into(),
         in_place: true,
         cwd: Some(cwd.clone()),
         ..Default::default()
-    });
-    within(fork).await.unwrap();
+    })
+    .await;
     app.send(id, "elsewhere").await;
     assert_eq!(app.get(id).await.cwd, cwd);
     let undone = undo(&app, id).await.unwrap();

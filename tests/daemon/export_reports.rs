@@ -125,8 +125,7 @@ async fn titles_of_any_writing_make_names_that_fit() {
 async fn a_file_that_vanishes_during_an_export_is_busy() {
     let home = Home::keeping_nothing();
     let calls = Calls::of(&home, &[Call::Open]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = calls.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
     let transcript = home.transcript_of(&app, id).await;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::error_words;
 use crate::continuing::{AT_ONCE, GO_ON, continued, go_on, prompts};
 use crate::home::{Daemon, Home, kill_now, wait_for_end};
+use crate::resumed::check_resumed;
 use crate::support::{App, Raw, refused};
 
 /// Returns a home whose loopback agent requires a sign-in, and the file with the valid token.
@@ -469,10 +470,7 @@ async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is
     let turn: TurnResult =
         serde_json::from_value(app.call("conversation/prompt", anew).await.unwrap()).unwrap();
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Fresh, Fidelity::None, 1)
-    );
+    check_resumed(&resumed, Via::Fresh, Fidelity::None, 1);
     assert_eq!(app.remembered(id).await, ["anew"]);
     assert_eq!(app.chain(id).await.len(), 2, "the old link must stay");
 }

@@ -1,20 +1,18 @@
 //! The tree of conversations that forks connect, without unrelated ones.
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::TreeAnswer;
 use bridge_protocol::method::TreeOf;
 use serde_json::json;
 
 use crate::home::Home;
-use crate::support::{App, within};
+use crate::support::App;
 
 async fn tree(app: &App, id: ConversationId) -> TreeAnswer {
-    within(app.client.call(TreeOf {
+    app.answer(TreeOf {
         conversation_id: id.into(),
-    }))
+    })
     .await
-    .unwrap()
 }
 
 fn ids(tree: &TreeAnswer) -> Vec<ConversationId> {

@@ -1,6 +1,5 @@
 //! Forks at a checkpoint or a message: the branch has the history up to it and no more, and the source stays unchanged.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Fork;
 use std::path::PathBuf;
 
@@ -11,16 +10,16 @@ use bridge_protocol::link::Fidelity;
 use serde_json::json;
 
 use crate::home::{Daemon, Home};
-use crate::support::{App, refused, told, within};
+use crate::support::{App, refused};
 
 async fn fork_at(app: &App, id: ConversationId, in_place: bool, at: &str) -> Result<ForkAnswer, BridgeError> {
-    let fork = app.client.call(Fork {
+    app.result(Fork {
         conversation_id: id.into(),
         in_place,
         at: Some(at.to_owned()),
         ..Default::default()
-    });
-    within(fork).await.map_err(told)
+    })
+    .await
 }
 
 const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];

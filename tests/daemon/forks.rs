@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::damaged::tear;
 use crate::home::Home;
-use crate::support::refused;
+use crate::support::{id_in, refused};
 
 #[tokio::test]
 async fn side_by_side_both_go_on_from_the_same_history() {
@@ -203,7 +203,7 @@ async fn a_fork_may_have_a_folder_of_its_own() {
     let fork = json!({"conversationId": id, "cwd": elsewhere});
     let branch = app.call("conversation/fork", fork).await.unwrap();
     assert_eq!(branch["conversation"]["cwd"], elsewhere);
-    let branch = serde_json::from_value(branch["conversation"]["id"].clone()).unwrap();
+    let branch = id_in(&branch);
     app.send(branch, "[[write made.txt x]]").await;
     assert!(home.path().join("elsewhere/made.txt").exists());
     app.close(branch).await;

@@ -281,10 +281,7 @@ async fn an_edit_during_which_the_disk_fills_is_what_its_caller_was_told() {
         if !is_there(&app.get(id).await) {
             app.once(id, is_there).await;
         }
-        let history = app
-            .call("conversation/history", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        let history = app.ask("conversation/history", id).await;
         assert!(
             history.to_string().contains("better") && !history.to_string().contains("\"two\""),
             "{more}"
@@ -315,8 +312,7 @@ async fn a_first_prompt_without_room_for_its_transcript_can_be_sent_again() {
             Home::keeping_nothing()
         };
         let calls = Calls::of(&home, &[Call::Write]);
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (daemon, app) = calls.opened().await;
         let id = match is_edit {
             true => app.begun(&home.project(), &["one", "two"]).await,
             false => app.make(&home.project()).await,

@@ -1,6 +1,5 @@
 //! History and checkpoints, read across all sessions of a conversation.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Checkpoints, Edit, History};
 use std::fs;
 
@@ -13,7 +12,7 @@ use serde_json::json;
 use crate::damaged::tear;
 use crate::home::Home;
 use crate::keeping::{lose, once_kept};
-use crate::support::{App, refused, within};
+use crate::support::{App, refused};
 
 async fn page(
     app: &App,
@@ -22,24 +21,22 @@ async fn page(
     limit: Option<u32>,
     last: Option<u32>,
 ) -> HistoryPage {
-    within(app.client.call(History {
+    app.answer(History {
         conversation_id: id.into(),
         cursor,
         limit,
         last,
         ..Default::default()
-    }))
+    })
     .await
-    .unwrap()
 }
 
 async fn checkpoints(app: &App, id: ConversationId) -> Vec<Checkpoint> {
-    let page = within(app.client.call(Checkpoints {
+    let page = app.answer(Checkpoints {
         conversation_id: id.into(),
         ..Default::default()
-    }))
-    .await;
-    page.unwrap().checkpoints
+    });
+    page.await.checkpoints
 }
 
 fn words(message: &Message) -> String {
@@ -192,12 +189,12 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
 
     // A transcript that is missing completely is reported too.
     fs::remove_file(home.transcript(old.as_str()).unwrap()).unwrap();
-    let rest = within(app.client.call(History {
-        conversation_id: id.into(),
-        ..Default::default()
-    }))
-    .await
-    .unwrap();
+    let rest = app
+        .answer(History {
+            conversation_id: id.into(),
+            ..Default::default()
+        })
+        .await;
     assert_eq!(turns(&rest.messages).len(), 1);
     assert_eq!(rest.gaps[0].upstream_id, old);
 }
@@ -297,13 +294,13 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {
 
     // An edit at the checkpoint restores the transcript from its copy first.
     lose(&home);
-    let edit = app.client.call(Edit {
+    let edit = app.answer(Edit {
         conversation_id: id.into(),
         at: places[1].id.to_string(),
         prompt: PromptContent::text("otherwise"),
         ..Default::default()
     });
-    assert_eq!(within(edit).await.unwrap().dropped, 2);
+    assert_eq!(edit.await.dropped, 2);
     assert_eq!(app.remembered(id).await, ["one", "otherwise"]);
 }
 

@@ -1,7 +1,6 @@
 //! History as ACP updates, so that an app can show past and present with the same code.
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::{HistoryForm, HistoryPage};
 use bridge_protocol::method::History;
@@ -9,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::codex;
 use crate::home::Home;
-use crate::support::{App, within};
+use crate::support::App;
 
 async fn page(app: &App, params: History) -> HistoryPage {
-    let page = app.client.call(History {
+    app.answer(History {
         r#as: HistoryForm::Updates,
         ..params
-    });
-    within(page).await.unwrap()
+    })
+    .await
 }
 
 fn of(id: ConversationId) -> History {
@@ -213,8 +212,7 @@ async fn what_claude_and_codex_wrote_is_told_as_their_adapters_tell_it() {
     let (_daemon, app) = home.opened().await;
     let told = async |upstream_id: &str| -> Vec<String> {
         let params = json!({"upstreamId": upstream_id, "cwd": home.project()});
-        let adopted = app.call("conversation/adopt", params).await.unwrap();
-        let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+        let id = app.made_by("conversation/adopt", params).await;
         all(&app, id).await.iter().map(line).collect()
     };
     let claude = told(CLAUDE_ID).await;

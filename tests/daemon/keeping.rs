@@ -6,7 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::keep::{KeepAnswer, KeepTotal, RestoreAnswer};
 use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
@@ -18,8 +17,9 @@ use crate::carrying::{files_below, folders_in};
 use crate::home::Home;
 use crate::moved_trees::move_tree;
 use crate::moving::move_to;
+use crate::resumed::check_resumed;
 use crate::signs::Watched;
-use crate::support::{App, refused, tried, within};
+use crate::support::{App, id_in, refused, tried, within};
 
 pub(crate) async fn keep(app: &App, params: Value) -> Result<KeepAnswer, BridgeError> {
     let answer = app.call("transcript/keep", params).await?;
@@ -38,7 +38,7 @@ async fn total(app: &App) -> KeepTotal {
 /// Waits until the total of all copies meets the condition, and returns the total. It changes only when the data folder
 /// changes.
 pub(crate) async fn once_kept(app: &App, holds: impl Fn(&KeepTotal) -> bool) -> KeepTotal {
-    let home = within(app.client.call(Status::default())).await.unwrap().home;
+    let home = app.answer(Status::default()).await.home;
     let asking = Watched::below(&Path::new(&home).join("data")).wait_for_answer("such copies", async || {
         Some(total(app).await).filter(|total| holds(total))
     });
@@ -201,10 +201,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
     error_words::check_counted("the last way to resume a kept copy", "attempt", why, &[1, 2]);
     lose(&home);
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Archive, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Archive, Fidelity::Partial, 1);
     assert_eq!(app.remembered(id).await, ["first", "go on"]);
 }
 
@@ -462,10 +459,7 @@ async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
         let text = format!("in {name}");
         let turn = app.send(id, &text).await;
         let resumed = turn.resumed.unwrap();
-        assert_eq!(
-            (resumed.via, resumed.fidelity, resumed.missing_turns),
-            (via, Fidelity::Full, 0)
-        );
+        check_resumed(&resumed, via, Fidelity::Full, 0);
         assert_eq!(turn.upstream_id, head);
         let path = transcript(&home, head.as_str());
         assert!(fs::read_to_string(&path).unwrap().starts_with(&expected));
@@ -508,7 +502,7 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
         lose(&home);
         let forked = app.call("conversation/fork", fork(at)).await.unwrap();
         assert_eq!(forked["fidelity"], "full");
-        let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+        let branch = id_in(&forked);
         assert_eq!(app.remembered(branch).await, prompts[..turns]);
         assert_eq!(fs::read(transcript(&home, head.as_str())).unwrap(), whole);
     }

@@ -19,6 +19,7 @@ use crate::codex_watching;
 use crate::gate::Gate;
 use crate::home::{Daemon, Home};
 use crate::keeping::{keep, lose};
+use crate::resumed::check_resumed;
 use crate::scripted::{self, LOAD_NEEDS, SILENT_ON_LOAD};
 use crate::signs::Watched;
 use crate::support::{App, refused};
@@ -60,8 +61,7 @@ async fn restored(home: &Home) -> (Daemon<'_>, App, ConversationId) {
     app.send(id, "never kept").await;
     app.close(id).await;
     lose(home);
-    let params = json!({"conversationId": id});
-    let restored = app.call("transcript/restore", params).await.unwrap();
+    let restored = app.ask("transcript/restore", id).await;
     assert_eq!(restored["missingTurns"], json!(1));
     (daemon, app, id)
 }
@@ -75,10 +75,7 @@ async fn cancelled_turn(daemon: &Daemon<'_>, app: &App, id: ConversationId) {
 
 async fn assert_reported_once(app: &App, id: ConversationId) {
     let resumed = app.resumed(id).await;
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Archive, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Archive, Fidelity::Partial, 1);
     assert_eq!(resumed.attempts.last().unwrap().via, Via::Archive);
     let last = app.lineage(id).await.pop().unwrap();
     assert_eq!(
@@ -241,8 +238,7 @@ async fn what_was_restored_by_hand_is_reported_by_the_next_resume() {
     app.send(id, "never kept").await;
     app.close(id).await;
     lose(&home);
-    let restore = json!({"conversationId": id});
-    let restored = app.call("transcript/restore", restore).await.unwrap();
+    let restored = app.ask("transcript/restore", id).await;
     assert_eq!(restored["missingTurns"], json!(1));
     drop(daemon);
     // This start deletes old copies, but not the mark that records the missing turn.
@@ -337,10 +333,7 @@ async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
             ErrorKind::NotResumable,
         );
         let resumed = app.resumed(id).await;
-        assert_eq!(
-            (resumed.via, resumed.fidelity, resumed.missing_turns),
-            (Via::Archive, Fidelity::Partial, 0)
-        );
+        check_resumed(&resumed, Via::Archive, Fidelity::Partial, 0);
         app.fork(id, false).await.unwrap();
         app.close(id).await;
         let resumed = app.resumed(id).await;
@@ -427,8 +420,7 @@ async fn the_refusal_of_an_older_session_that_lacks_turns_names_the_command_that
     let output = sessionctl.args(command.split(' ')).output().unwrap();
     assert!(output.status.success(), "{command}: {output:?}");
     assert!(home.transcript(older.as_str()).is_some(), "{command}");
-    let forked = app.call("conversation/fork", fork).await.unwrap();
-    let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+    let branch = app.made_by("conversation/fork", fork).await;
     assert_eq!(app.remembered(branch).await, ["first"]);
     // The mark is kept.
     assert_eq!(unreported(&home, older.as_str()), json!(1));
@@ -491,8 +483,7 @@ async fn nothing_is_restored_into_an_open_session() {
     }
     assert!(home.transcript(head.as_str()).is_none());
     app.close(id).await;
-    let restore = json!({"conversationId": id});
-    let restored = app.call("transcript/restore", restore).await.unwrap();
+    let restored = app.ask("transcript/restore", id).await;
     assert_eq!(restored["missingTurns"], json!(1));
     assert_reported_once(&app, id).await;
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::damaged::tear;
 use crate::home::{Home, kill_now, wait_for_end};
+use crate::resumed::check_resumed;
 use crate::scripted;
 use crate::support::{refused, tried};
 
@@ -219,10 +220,7 @@ async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing()
     let mut events = app.events(id).await;
     let turn = app.send(id, "go on").await;
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::OlderLink, Fidelity::Partial, 2)
-    );
+    check_resumed(&resumed, Via::OlderLink, Fidelity::Partial, 2);
     let Event::Rolled {
         from,
         cause,
@@ -272,10 +270,7 @@ async fn older_link_after_a_copy_was_lost_too() {
     app.send(id, "[[lose]]").await;
     let turn = app.send(id, "go on").await;
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::OlderLink, Fidelity::Partial, 2)
-    );
+    check_resumed(&resumed, Via::OlderLink, Fidelity::Partial, 2);
     assert_eq!(app.remembered(id).await, ["[[say first]][[forget]]", "go on"]);
 }
 

@@ -59,8 +59,7 @@ async fn of_a_compacted_transcript_the_summary_and_what_follows_it_is_loaded() {
     fs::write(folder.join("s1.jsonl"), text).unwrap();
     let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": "s1", "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let id = app.made_by("conversation/adopt", params).await;
     let history = app.ask("conversation/history", id).await;
     assert_eq!(history["messages"].as_array().unwrap().len(), 5);
     let mut events = app.events(id).await;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::edits::places;
 use crate::continuing::{go_on, prompts};
 use crate::home::{Daemon, Home};
+use crate::resumed::check_resumed;
 use crate::support::{App, Events};
 
 /// What is left on disk of the last turn of a transcript.
@@ -100,10 +101,7 @@ async fn where_nothing_is_left_only_who_asks_for_it_begins_anew() {
     assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable);
     let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Fresh, Fidelity::None, 2)
-    );
+    check_resumed(&resumed, Via::Fresh, Fidelity::None, 2);
 }
 
 /// A prompt that starts a tool and whose turn never ends.

@@ -10,7 +10,7 @@ use std::process::Command;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
-use super::set_aside::{left_by_a_move, reported};
+use super::set_aside::{kept, left_by_a_move, reported};
 use crate::carrying::{bundled, files_below};
 use crate::home::Home;
 use crate::keeping::{keep, once_kept};
@@ -355,13 +355,10 @@ async fn no_link_in_the_folder_of_a_plan_is_followed() {
 async fn no_link_to_a_backup_that_is_being_deleted_is_followed() {
     let home = Home::keeping_nothing();
     let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
-    app.close(id).await;
-    let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
-    let session = Path::new(&kept.kept[0].path).parent().unwrap();
+    let (id, session) = kept(&home, &app).await;
     // The target contains the files that the daemon deletes from such a backup.
     let foreign = home.path().join("foreign");
-    copy_tree(session, &foreign);
+    copy_tree(&session, &foreign);
     let before = contents(&foreign);
     assert!(!before.is_empty());
     drop((daemon, app));
@@ -524,14 +521,11 @@ async fn no_backup_is_deleted_through_a_link() {
     for is_root in [false, true] {
         let home = Home::keeping_nothing();
         let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["first"]).await;
-        app.close(id).await;
-        let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
-        let session = Path::new(&kept.kept[0].path).parent().unwrap();
+        let (id, session) = kept(&home, &app).await;
         let path = if is_root {
             session.parent().unwrap()
         } else {
-            session
+            &session
         };
         let elsewhere = home.path().join("elsewhere");
         misplace(path, &elsewhere, true);

@@ -38,8 +38,7 @@ pub(crate) fn agents_files(home: &Home) -> BTreeMap<PathBuf, String> {
 }
 
 async fn places(app: &App, id: ConversationId) -> Vec<Value> {
-    let params = json!({"conversationId": id});
-    let told = app.call("conversation/checkpoints", params).await.unwrap();
+    let told = app.ask("conversation/checkpoints", id).await;
     let told = told["checkpoints"].as_array().unwrap().clone();
     told.into_iter().map(|place| place["id"].clone()).collect()
 }
@@ -131,10 +130,7 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
 async fn a_session_that_another_conversation_has_too_stays_and_is_reported() {
     let home = Home::new();
     let capabilities = r#"{"loadSession":false,"sessionCapabilities":{"close":{}}}"#;
-    let agent = scripted::configured("claude", Some(capabilities));
-    let transcripts = home.folder_named("claude");
-    let kind = format!("kind = \"claude\"\ntranscripts = \"{transcripts}\"");
-    let agent = agent.replace("kind = \"generic\"", &kind);
+    let agent = scripted::configured_kind(&home, "claude", capabilities);
     home.configure(&format!("default_agent = \"claude\"\n{agent}"));
     fs::write(home.path().join(scripted::NEXT_SESSION), "\"same\"").unwrap();
     let mut ids = Vec::new();

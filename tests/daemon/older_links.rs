@@ -4,7 +4,6 @@
 use std::fs;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::method::Edit;
 use bridge_protocol::raw::PromptContent;
@@ -14,19 +13,19 @@ use super::edits::places;
 use crate::damaged::tear;
 
 use crate::home::Home;
-use crate::support::{App, within};
+use crate::support::App;
 
 const PROMPTS: [&str; 5] = ["u0", "u1", "u2", "u3", "u4"];
 
 async fn edit(app: &App, id: ConversationId, turn: usize, text: &str) {
     let at = places(app, id).await[turn][0].clone();
-    let edit = app.client.call(Edit {
+    app.answer(Edit {
         conversation_id: id.into(),
         at,
         prompt: PromptContent::text(text),
         ..Default::default()
-    });
-    within(edit).await.unwrap();
+    })
+    .await;
 }
 
 /// Makes a branch in place that ends after a turn.

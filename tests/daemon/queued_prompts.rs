@@ -178,8 +178,7 @@ async fn the_same_call_takes_its_prompt_out_of_the_line() {
 
 /// Makes a conversation in which `one`, `two` and `three` are held, each with its text as its request id.
 async fn killed_with_names(home: &Home) -> ConversationId {
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let id = app.begun(&home.project(), &["before"]).await;
     let mut raw = daemon.raw().await;
     raw.hang(id).await;

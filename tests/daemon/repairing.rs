@@ -237,8 +237,7 @@ async fn what_goes_on_has_to_end_first() {
         for params in [json!({"conversationId": id}), json!({"upstreamId": old})] {
             refused(repair(&app, params).await, ErrorKind::Busy);
         }
-        let params = json!({"conversationId": id});
-        app.call("conversation/cancel", params).await.unwrap();
+        app.ask("conversation/cancel", id).await;
     };
     let (turn, ()) = tokio::join!(running, asked);
     turn.unwrap();
@@ -324,8 +323,7 @@ async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {
     let listed = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(listed["conversations"].as_array().unwrap().len(), 1);
     let params = json!({"upstreamId": new, "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let adopted: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let adopted = app.made_by("conversation/adopt", params).await;
     assert_eq!(app.remembered(adopted).await, ["one", "two", "three"]);
 }
 
@@ -342,8 +340,7 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     let before = fs::read(&path).unwrap();
     let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": codex::ROOT_ID, "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let id: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let id = app.made_by("conversation/adopt", params).await;
     let named = json!({"conversationId": id});
     let history = app.call("conversation/history", named.clone()).await.unwrap();
     let answer = repair(&app, named.clone()).await.unwrap();

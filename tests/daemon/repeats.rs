@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::signs::Watched;
-use crate::support::{App, Refusal, refused};
+use crate::support::{App, Refusal, id_in, refused};
 
 fn prompt(id: ConversationId, text: &str, request: &str) -> Value {
     json!({"conversationId": id, "prompt": text, "requestId": request})
@@ -123,7 +123,7 @@ async fn a_conversation_and_a_fork_are_made_once() {
     assert_eq!(app.call("conversation/new", new.clone()).await.unwrap(), made);
     let other = json!({"cwd": home.project(), "title": "two", "requestId": "n1"});
     refused(app.call("conversation/new", other).await, ErrorKind::Conflict);
-    let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+    let id = id_in(&made);
     app.send(id, "first").await;
     let fork = json!({"conversationId": id, "title": "branch", "requestId": "f1"});
     let branch = app.call("conversation/fork", fork.clone()).await.unwrap();
@@ -251,7 +251,7 @@ async fn a_request_says_the_same_with_its_defaults_written_out() {
     let full = json!({"cwd": home.project(), "requestId": "n1", "agent": "loopback", "title": "", "namespace": "",
         "open": false, "settings": {}});
     assert_eq!(app.call("conversation/new", full).await.unwrap(), made);
-    let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+    let id = id_in(&made);
     let mut raw = daemon.raw().await;
     let prompts = [
         "\"once\"",
@@ -397,9 +397,7 @@ async fn files_are_written_restored_and_deleted_once() {
     let bundle = json!({"conversationId": id, "format": "bundle", "requestId": "r4"});
     let bundled = app.call("conversation/export", bundle.clone()).await.unwrap();
     let left = app.get(gone).await.head.unwrap();
-    app.call("transcript/keep", json!({"conversationId": gone}))
-        .await
-        .unwrap();
+    app.ask("transcript/keep", gone).await;
     app.ask("conversation/delete", gone).await;
     let forget = json!({"upstreamId": left, "requestId": "r5"});
     let forgotten = app.call("transcript/forget", forget.clone()).await.unwrap();
@@ -491,18 +489,14 @@ async fn what_only_reads_is_not_remembered() {
     let export = json!({"conversationId": id, "requestId": "r1"});
     let total = json!({"requestId": "r2"});
     for count in 1..3 {
-        app.call("transcript/keep", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("transcript/keep", id).await;
         let told = app.call("conversation/export", export.clone()).await.unwrap();
         assert_eq!(told["turns"], count);
         let told = app.call("transcript/keep", total.clone()).await.unwrap();
         assert_eq!(told["total"]["sessions"], count);
         app.send(id, "next").await;
         let sibling = app.begun(&home.project(), &["another"]).await;
-        app.call("transcript/keep", json!({"conversationId": sibling}))
-            .await
-            .unwrap();
+        app.ask("transcript/keep", sibling).await;
     }
     // The key of a call with another method is refused nevertheless.
     let reset = json!({"conversationId": id, "requestId": "r3"});

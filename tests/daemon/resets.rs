@@ -303,8 +303,7 @@ async fn a_fork_into_another_folder_comes_back_there() {
             let other = home.folder_named("other");
             let id = app.begun(&home.project(), &["one"]).await;
             let fork = json!({"conversationId": id, "cwd": other, "inPlace": in_place});
-            let forked = app.call("conversation/fork", fork).await.unwrap();
-            let id = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+            let id = app.made_by("conversation/fork", fork).await;
             for _ in 0..prompts {
                 app.send(id, "two").await;
             }

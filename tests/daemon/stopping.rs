@@ -89,9 +89,7 @@ async fn what_is_refused_while_it_stops_was_not_done() {
     let (daemon, app) = home.opened().await;
     let gone = app.begun(&home.project(), &["first"]).await;
     let session = app.get(gone).await.head.unwrap();
-    app.call("transcript/keep", json!({"conversationId": gone}))
-        .await
-        .unwrap();
+    app.ask("transcript/keep", gone).await;
     app.ask("conversation/delete", gone).await;
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;

@@ -28,10 +28,7 @@ fn home() -> Home {
 
 fn configure(home: &Home, limits: &str) {
     let capabilities = r#"{"loadSession":true,"sessionCapabilities":{}}"#;
-    let agent = scripted::configured("claude", Some(capabilities));
-    let transcripts = home.folder_named("claude");
-    let kind = format!("kind = \"claude\"\ntranscripts = \"{transcripts}\"");
-    let agent = agent.replace("kind = \"generic\"", &kind);
+    let agent = scripted::configured_kind(home, "claude", capabilities);
     home.configure(&format!("default_agent = \"claude\"\n{limits}\n{agent}"));
 }
 

@@ -1,7 +1,6 @@
 //! Transcripts that are watched while they grow: checkpoints are announced once they are on disk, whichever program
 //! wrote them, and other writers are reported.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Checkpoints;
 use std::fs;
 use std::io::Write;
@@ -17,7 +16,7 @@ use uuid::Uuid;
 use super::cut_off_transcripts::users;
 use crate::carrying::{bundle, import};
 use crate::home::Home;
-use crate::support::{App, Events, within};
+use crate::support::{App, Events};
 
 /// The uuid of the last record of a transcript.
 pub(crate) fn leaf(path: &Path) -> Value {
@@ -102,13 +101,12 @@ pub(crate) fn kinds<'a>(events: &'a [Event], wanted: &[&str]) -> Vec<&'a str> {
 }
 
 pub(crate) async fn newest(app: &App, id: ConversationId) -> Checkpoint {
-    let page = within(app.client.call(Checkpoints {
+    let page = app.answer(Checkpoints {
         conversation_id: id.into(),
         limit: Some(1),
         ..Default::default()
-    }))
-    .await;
-    page.unwrap().checkpoints.swap_remove(0)
+    });
+    page.await.checkpoints.swap_remove(0)
 }
 
 pub(crate) async fn transcript(app: &App, home: &Home, id: ConversationId) -> PathBuf {
