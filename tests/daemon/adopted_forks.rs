@@ -100,8 +100,7 @@ async fn deleting_with_transcripts_spares_the_source() {
     let home = brought(&other, &[&middle, &head]);
     let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &head).await.conversation.id;
-    let delete = json!({"conversationId": id, "transcripts": "delete"});
-    app.call("conversation/delete", delete).await.unwrap();
+    app.erase(id).await;
     assert_eq!(
         [&middle, &head].map(|id| home.transcript(id).is_some()),
         [true, false]

@@ -30,8 +30,7 @@ fn put(home: &Home, upstream_id: &str, folder: &str, text: &str) {
 /// Makes a session with these turns. Returns its home, whose daemon has ended, and the session's id.
 async fn made_elsewhere(texts: &[&str]) -> (Home, String) {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     for text in texts {
         app.send(id, text).await;
     }
@@ -224,8 +223,7 @@ async fn a_transcript_is_adopted_once() {
 #[tokio::test]
 async fn a_session_of_a_deleted_conversation_gets_its_title_back() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let head = app.get(id).await.head.unwrap();
     for title in ["First title", "The blue heron"] {
         let held = adopt(&app, json!({"upstreamId": head})).await.unwrap().id;
@@ -367,8 +365,7 @@ async fn a_repeated_request_is_answered_with_what_it_was() {
 async fn a_fork_says_where_it_came_from() {
     let other = Home::new();
     let (parent, fork) = {
-        let (_daemon, app) = other.opened().await;
-        let id = app.make(&other.project()).await;
+        let (_daemon, app, id) = other.begun(&[]).await;
         app.send(id, "one").await;
         app.send(id, "two").await;
         let branch = app.fork(id, false).await.unwrap().conversation.id;

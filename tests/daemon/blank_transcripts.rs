@@ -16,8 +16,7 @@ use crate::support::{App, id_in};
 
 /// Makes a conversation of two turns with a kept copy of its transcript. Returns its id and the transcript's path.
 async fn kept(home: &Home) -> (ConversationId, PathBuf) {
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     (id, home.transcript_of(&app, id).await)

@@ -170,8 +170,7 @@ async fn what_was_copied_stays_a_copy_when_its_end_is_gone_back_behind() {
 #[tokio::test]
 async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     app.send(id, "two").await;
     app.fork(id, true).await.unwrap();
     let head = app.send(id, "three").await.upstream_id;
@@ -409,8 +408,7 @@ async fn a_reply_that_is_cut_off_is_a_turn_lost() {
 #[tokio::test]
 async fn a_turn_that_was_never_finished_is_no_loss() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let turn = app.send(id, "[[say half an answer]] [[crash]]").await;
     let path = home.transcript(turn.upstream_id.as_str()).unwrap();
     let text = fs::read(&path).unwrap();

@@ -213,8 +213,7 @@ async fn what_is_beside_a_store_that_is_missing_stays_and_is_reported() {
         &["store", "journal.jsonl", "store.trust"],
     ] {
         let home = Home::new();
-        let (daemon, app) = home.opened().await;
-        let id = app.make(&home.project()).await;
+        let (daemon, app, id) = home.begun(&[]).await;
         app.send(id, &"long ".repeat(4_000)).await;
         drop(daemon);
         let bodies: Vec<Vec<u8>> = files(&home.data().join("bodies")).into_values().collect();

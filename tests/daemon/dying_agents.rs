@@ -59,8 +59,7 @@ async fn transcripts_are_deleted_when_the_children_of_a_dead_agent_have_ended() 
     let (_daemon, app) = home.opened().await;
     let id = orphaned(&home, &app).await;
     let transcript = home.transcript_of(&app, id).await;
-    let params = json!({"conversationId": id, "transcripts": "delete"});
-    app.call("conversation/delete", params).await.unwrap();
+    app.erase(id).await;
     assert_eq!(children(&home), [0; 0]);
     assert!(!transcript.exists());
 }

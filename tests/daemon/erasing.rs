@@ -86,8 +86,7 @@ async fn conversed(home: &Home, app: &App) -> ConversationId {
 #[tokio::test]
 async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a_file() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let other = app.begun(&home.project(), &["stays"]).await;
+    let (daemon, app, other) = home.begun(&["stays"]).await;
     let id = conversed(&home, &app).await;
     let fork = json!({"conversationId": other, "requestId": "fork", "title": "a secrettitle"});
     let forked = app.call("conversation/fork", fork.clone()).await.unwrap();
@@ -148,8 +147,7 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
 #[tokio::test]
 async fn no_event_of_a_conversation_that_was_deleted_with_its_transcripts_is_sent_again() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let other = app.begun(&home.project(), &["stays"]).await;
+    let (daemon, app, other) = home.begun(&["stays"]).await;
     let cursor = app.events(other).await.next().await.cursor;
     let id = conversed(&home, &app).await;
     let missed = async |last: &str| {

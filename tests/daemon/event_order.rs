@@ -20,8 +20,7 @@ async fn the_answer_to_a_question_is_reported_before_the_updates_that_it_causes(
     let home = Home::new();
     let agent = scripted::configured("scripted", None);
     home.configure(&format!("default_agent = \"scripted\"\n{agent}"));
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     for round in 0..8 {
         let answering = async {
@@ -48,8 +47,7 @@ async fn the_answer_to_a_question_is_reported_before_the_updates_that_it_causes(
 #[tokio::test]
 async fn an_edit_is_reported_before_the_events_of_its_turn() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let at = app.checkpoints(id).await[1].id.as_str().to_owned();
     let mut events = app.events(id).await;
     // The question is an event of the turn, and it follows an update that is reported at once.
@@ -102,8 +100,7 @@ async fn an_edit_is_reported_before_the_events_of_its_turn() {
 #[tokio::test]
 async fn a_fork_in_place_and_an_undo_are_reported_before_the_turn_that_follows() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (daemon, app, id) = home.begun(&["one", "two"]).await;
     let at = app.checkpoints(id).await[1].id.as_str().to_owned();
     for (method, params, event) in [
         (

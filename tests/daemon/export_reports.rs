@@ -66,8 +66,7 @@ async fn keys_of_servers_are_in_no_export_that_does_not_ask_for_them() {
 #[tokio::test]
 async fn turns_that_are_not_in_the_file_are_told() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = home.transcript_of(&app, id).await;
     let before = fs::read_to_string(&transcript).unwrap();

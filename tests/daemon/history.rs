@@ -88,8 +88,7 @@ async fn agrees_with_the_agent(app: &App, id: ConversationId) {
 #[tokio::test]
 async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     assert_eq!(page(&app, id, None, None, None).await.messages, []);
     app.send(id, "one").await;
     app.send(id, r#"[[say first]][[tool look {"deep":1.50}]][[say then]]"#)
@@ -134,8 +133,7 @@ async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
 #[tokio::test]
 async fn a_turn_is_named_by_its_step_or_by_a_message() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two", "three"]).await;
     let of = json!({"conversationId": id});
     let get = async |name: &str| {
         let turn = json!({"checkpointId": name, "conversationId": id});
@@ -166,8 +164,7 @@ async fn a_turn_is_named_by_its_step_or_by_a_message() {
 #[tokio::test]
 async fn a_retelling_is_preceded_by_what_it_retells() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
     app.close(id).await;
@@ -202,8 +199,7 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
 #[tokio::test]
 async fn pages_lead_forwards_and_back() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     for number in 0..4 {
         app.send(id, &format!("p{number}")).await;
     }
@@ -274,8 +270,7 @@ async fn pages_lead_forwards_and_back() {
 #[tokio::test]
 async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    let (daemon, app, id) = home.begun(&["one", "two", "three"]).await;
     let places = checkpoints(&app, id).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
@@ -307,8 +302,7 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {
 #[tokio::test]
 async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let head = app.send(id, "two").await.upstream_id;
     let other = app.make(&home.project()).await;
     let places = checkpoints(&app, id).await;

@@ -54,8 +54,7 @@ fn line(update: &Value) -> String {
 #[tokio::test]
 async fn the_past_has_the_shapes_of_the_present() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let prompt = r#"[[say before]][[tool look {"deep":1.50}]][[say after]]"#;
     app.send(id, prompt).await;
@@ -96,8 +95,7 @@ async fn the_past_has_the_shapes_of_the_present() {
 #[tokio::test]
 async fn edits_are_diffs_and_todos_a_plan() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let file = format!("{}/src/a.rs", home.project());
     let edit = json!({"file_path": file, "old_string": "x", "new_string": "y"});
     let todos = json!({"todos": [{"content": "a", "activeForm": "doing a", "status": "in_progress"}]});
@@ -150,8 +148,7 @@ async fn edits_are_diffs_and_todos_a_plan() {
 #[tokio::test]
 async fn pages_of_updates_follow_one_another_as_messages_do() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     app.send(id, r#"[[tool Bash {"command":"ls"}]]"#).await;
     app.send(id, "more").await;
     let whole = all(&app, id).await;

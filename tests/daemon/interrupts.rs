@@ -287,8 +287,7 @@ fn with_policy(home: &Home, policy: &str) {
 async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_asked() {
     let home = Home::new();
     with_policy(&home, "allowReads");
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     // The turn ends although no client answers.
     app.send(id, &scripted_question("read")).await;
@@ -316,8 +315,7 @@ async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_aske
 async fn everything_is_refused_where_that_was_said() {
     let home = Home::new();
     home.configure("[agents.loopback]\ninterrupts = \"deny\"\n");
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     app.send(id, PROMPT).await;
     assert!(!was_written(&home));
     assert_eq!(app.get(id).await.interrupts, []);

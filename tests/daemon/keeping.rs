@@ -59,8 +59,7 @@ fn transcript(home: &Home, id: &str) -> PathBuf {
 #[tokio::test]
 async fn a_missing_transcript_is_restored_by_the_beginning_of_its_id() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
     let (head, short) = (head.as_str(), json!({"upstreamId": &head.as_str()[..8]}));
@@ -102,8 +101,7 @@ async fn a_missing_transcript_is_restored_by_the_beginning_of_its_id() {
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let head = app.send(id, "first").await.upstream_id;
     once_kept(&app, |total| total.sessions == 1).await;
     app.send(id, "[[tool Bash {\"command\":\"ls\"}]] second").await;
@@ -133,8 +131,7 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
 #[tokio::test]
 async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (_daemon, app, id) = home.begun(&["first", "second"]).await;
     assert_eq!(once_kept(&app, |total| total.sessions == 1).await.bytes, 0);
     app.close(id).await;
     let packed = once_kept(&app, |total| total.bytes > 0).await;
@@ -164,8 +161,7 @@ async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
 #[tokio::test]
 async fn a_restored_session_that_is_refused_is_copied() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     once_kept(&app, |total| total.sessions == 1).await;
     app.send(id, "[[say second]][[lose]]").await;
     let resumed = app.send(id, "third").await.resumed.unwrap();
@@ -184,8 +180,7 @@ async fn a_restored_session_that_is_refused_is_copied() {
 #[tokio::test]
 async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
     app.close(id).await;
@@ -208,8 +203,7 @@ async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
 #[tokio::test]
 async fn nothing_is_kept_where_that_is_off() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     assert!(!keep(&app, json!({})).await.unwrap().enabled);
     assert_eq!(total(&app).await, KeepTotal::default());
@@ -226,8 +220,7 @@ async fn nothing_is_kept_where_that_is_off() {
 #[tokio::test]
 async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let head = app.get(id).await.head.unwrap();
     let path = transcript(&home, head.as_str());
     let text = fs::read(&path).unwrap();
@@ -275,8 +268,7 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
 #[tokio::test]
 async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (_daemon, app, id) = home.begun(&["first", "second"]).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
     let head = app.get(id).await.head.unwrap();
@@ -297,8 +289,7 @@ async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() 
 #[tokio::test]
 async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let gone = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, gone) = home.begun(&["first"]).await;
     let kept = app.begun(&home.project(), &["first"]).await;
     for id in [gone, kept] {
         app.close(id).await;
@@ -351,8 +342,7 @@ async fn what_the_end_of_the_daemon_cut_short_is_kept() {
 #[tokio::test]
 async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     once_kept(&app, |total| (total.sessions, total.bytes) == (1, 0)).await;
     daemon.kill();
     // Without this file, the next start acts as if a day had passed.
@@ -392,8 +382,7 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
 #[tokio::test]
 async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     let mut raw = daemon.raw().await;
     let (running, _) = raw.hang(id).await;
     app.ask("conversation/cancel", id).await;
@@ -612,8 +601,7 @@ async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
 #[tokio::test]
 async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_its_source() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (_daemon, app, id) = home.begun(&["first", "second"]).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     let fork = app.fork(id, false).await.unwrap().conversation.id;
@@ -626,8 +614,7 @@ async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_i
 #[tokio::test]
 async fn a_session_that_was_left_names_the_folder_in_which_it_is_restored() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let left = app.get(id).await.head.unwrap();
     let places = app.checkpoints(id).await;
     app.close(id).await;

@@ -53,8 +53,7 @@ fn list(home: &Home) -> PathBuf {
 /// Makes a closed conversation whose transcript was restored from an older copy and lacks the last turn. The transcript
 /// does not show that, because it also has a cancelled turn, which is not counted.
 async fn restored(home: &Home) -> (Daemon<'_>, App, ConversationId) {
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     cancelled_turn(&daemon, &app, id).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
@@ -103,8 +102,7 @@ async fn assert_not_to_be_branched(app: &App, id: ConversationId, place: Option<
 #[tokio::test]
 async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     let (home, gate) = Gate::home_with(KEEP_NOTHING);
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (daemon, app, id) = home.begun(&["first", "second"]).await;
     let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
     app.call("conversation/update", plan).await.unwrap();
     // A turn that was cancelled before the agent's first word is in the transcript but is not counted, so the
@@ -226,8 +224,7 @@ fn loads(home: &Home) -> usize {
 #[tokio::test]
 async fn what_was_restored_by_hand_is_reported_by_the_next_resume() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
     let old = SystemTime::UNIX_EPOCH;
@@ -297,8 +294,7 @@ async fn a_list_that_cannot_be_read_hides_no_missing_turns() {
 async fn a_list_that_cannot_be_read_makes_no_turns_missing() {
     for how in SPOILED {
         let home = Home::keeping_nothing();
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["first"]).await;
+        let (_daemon, app, id) = home.begun(&["first"]).await;
         app.close(id).await;
         keep(&app, json!({"conversationId": id})).await.unwrap();
         let list = list(&home);
@@ -370,8 +366,7 @@ async fn a_mark_that_cannot_be_read_is_a_gap_in_the_history() {
 /// The older session's transcript is missing. It was restored from an older copy before, and then copied again, so only
 /// its mark records that the copy lacks a turn.
 async fn older_restored(home: &Home) -> (Daemon<'_>, App, ConversationId, UpstreamId, CheckpointId) {
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     cancelled_turn(&daemon, &app, id).await;
     let place = app.checkpoints(id).await[0].id.clone();
     let older = app.get(id).await.head.unwrap();
@@ -430,8 +425,7 @@ async fn the_refusal_of_an_older_session_that_lacks_turns_names_the_command_that
 #[tokio::test]
 async fn a_restore_that_fails_leaves_no_mark() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
@@ -466,8 +460,7 @@ async fn a_restore_that_fails_leaves_no_mark() {
 #[tokio::test]
 async fn nothing_is_restored_into_an_open_session() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let head = app.get(id).await.head.unwrap();
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;

@@ -217,8 +217,7 @@ async fn what_a_transcript_held_that_is_put_back_is_old() {
     ];
     for (is_removed, put_back) in ways {
         let home = Home::new();
-        let (_daemon, app) = home.opened().await;
-        let id = app.make(&home.project()).await;
+        let (_daemon, app, id) = home.begun(&[]).await;
         let mut events = app.events(id).await;
         for text in ["one", "two"] {
             app.send(id, text).await;
@@ -242,8 +241,7 @@ async fn what_a_transcript_held_that_is_put_back_is_old() {
 #[tokio::test]
 async fn what_a_transcript_held_that_is_put_back_in_another_life_is_old() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     for text in ["one", "two"] {
         app.send(id, text).await;
     }
@@ -279,8 +277,7 @@ async fn a_transcript_that_is_begun_anew_under_its_session_tells_its_turns() {
 #[tokio::test]
 async fn what_another_program_had_before_an_export_is_old_after_the_import() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     app.send(id, "here").await;
     assert_eq!(saved(&mut events).await.prompt, "here");

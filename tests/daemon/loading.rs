@@ -11,8 +11,7 @@ use crate::watching::{kinds, turn, until_saved};
 #[tokio::test]
 async fn what_an_agent_loads_is_told_with_its_size() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     app.send(id, "one").await;
     app.send(id, "two").await;

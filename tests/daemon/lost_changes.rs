@@ -15,8 +15,7 @@ use crate::home::Home;
 async fn an_imported_transcript_stays_although_the_store_lost_its_conversation() {
     let (there, here) = (Home::new(), Home::new());
     let (id, path) = {
-        let (_daemon, app) = there.opened().await;
-        let id = app.begun(&there.project(), &["one"]).await;
+        let (_daemon, app, id) = there.begun(&["one"]).await;
         (id, bundled(&app, id).await)
     };
     let transcript = {

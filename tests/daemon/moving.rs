@@ -135,8 +135,7 @@ async fn a_session_that_another_conversation_has_too_stays_and_is_reported() {
     fs::write(home.path().join(scripted::NEXT_SESSION), "\"same\"").unwrap();
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let (_daemon, app) = home.opened().await;
-        let id = app.make(&home.project()).await;
+        let (_daemon, app, id) = home.begun(&[]).await;
         app.send(id, "\n").await;
         ids.push(id);
     }
@@ -205,8 +204,7 @@ async fn a_folder_that_was_renamed_is_told_and_moved_to() {
 #[tokio::test]
 async fn what_was_never_prompted_moves_without_files() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let new = home.folder_named("other");
     let moved = move_to(&app, id, &new).await.unwrap();
     assert_eq!((moved.moved, moved.plan.len()), (0, 1));
@@ -219,8 +217,7 @@ async fn what_was_never_prompted_moves_without_files() {
 async fn what_cannot_be_done_is_refused_and_leaves_everything_as_it_is() {
     let home = Home::new();
     let new = home.folder_named("other");
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let mut events = app.events(id).await;
     let running = app.try_send(id, "[[ask May I?]]");
     let asked = async {
@@ -280,8 +277,7 @@ async fn a_repeated_call_moves_once() {
     let home = Home::new();
     let new = home.folder_named("other");
     let (id, first) = {
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one"]).await;
+        let (_daemon, app, id) = home.begun(&["one"]).await;
         let params = json!({"conversationId": id, "cwd": new, "requestId": "m1"});
         let (first, second) = tokio::join!(move_with(&app, params.clone()), move_with(&app, params));
         assert_eq!(first, second);
@@ -299,8 +295,7 @@ async fn a_repeated_call_moves_once() {
 async fn the_whole_chain_goes_along_and_branches_of_others_stay() {
     let home = Home::new();
     let new = home.folder_named("other");
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let beside = app.fork(id, false).await.unwrap().conversation.id;
     app.send(beside, "beside").await;
     app.fork(id, true).await.unwrap();

@@ -66,8 +66,7 @@ fn take_out(path: &Path, text: &str) {
 #[tokio::test]
 async fn a_repair_is_repeated_by_the_beginning_of_an_id_that_has_no_transcript_any_more() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let (old, path) = head(&home, &app, id).await;
     tear(&home, old.as_str(), "echo: one");
     let repair = json!({"upstreamId": &old.as_str()[..8], "repair": true, "requestId": "r1"});
@@ -175,8 +174,7 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
 #[tokio::test]
 async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let (old, _) = head(&home, &app, id).await;
     app.fork(id, true).await.unwrap();
     app.send(id, "three").await;
@@ -192,8 +190,7 @@ async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
 #[tokio::test]
 async fn where_nothing_is_wrong_no_copy_is_made() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let none = repair(&app, json!({"conversationId": id})).await;
     refused(none, ErrorKind::NotFound);
     app.send(id, "[[tool Read {}]]").await;
@@ -225,8 +222,7 @@ async fn where_nothing_is_wrong_no_copy_is_made() {
 #[tokio::test]
 async fn what_goes_on_has_to_end_first() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let (old, _) = head(&home, &app, id).await;
     tear(&home, old.as_str(), "echo: one");
     let names = transcripts(&home);
@@ -251,8 +247,7 @@ async fn what_goes_on_has_to_end_first() {
 async fn a_repeated_call_repairs_once() {
     let home = Home::new();
     let (id, old, first) = {
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one", "two"]).await;
+        let (_daemon, app, id) = home.begun(&["one", "two"]).await;
         let (old, _) = head(&home, &app, id).await;
         tear(&home, old.as_str(), "echo: one");
         let params = json!({"upstreamId": old, "requestId": "r1"});
@@ -276,8 +271,7 @@ async fn a_repeated_call_repairs_once() {
 #[tokio::test]
 async fn a_repair_is_repeated_after_a_deletion() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let (old, _) = head(&home, &app, id).await;
     app.close(id).await;
     tear(&home, old.as_str(), "echo: one");

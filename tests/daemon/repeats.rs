@@ -18,8 +18,7 @@ fn prompt(id: ConversationId, text: &str, request: &str) -> Value {
 #[tokio::test]
 async fn the_same_prompt_again_joins_the_running_turn() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut first = daemon.raw().await;
     first.subscribe(id).await;
     let text = "[[say working]][[hang]]";
@@ -43,8 +42,7 @@ async fn the_same_prompt_again_joins_the_running_turn() {
 #[tokio::test]
 async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let first = app
         .call("conversation/prompt", prompt(id, "once", "r1"))
         .await
@@ -92,8 +90,7 @@ async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
 #[tokio::test]
 async fn a_prompt_that_the_daemon_died_over_is_not_sent_again() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     raw.subscribe(id).await;
     let text = "[[write made.txt x]][[hang]]";
@@ -220,8 +217,7 @@ async fn two_of_the_same_new_at_once_make_one_conversation() {
 #[tokio::test]
 async fn a_reset_and_a_deletion_are_done_once() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (_daemon, app, id) = home.begun(&["before"]).await;
     let reset = json!({"conversationId": id, "requestId": "r1"});
     let first = app.call("conversation/reset", reset.clone()).await.unwrap();
     app.send(id, "after").await;
@@ -298,8 +294,7 @@ async fn a_request_says_the_same_with_its_defaults_written_out() {
 #[tokio::test]
 async fn whatever_changes_something_is_done_once() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let resume = json!({"conversationId": id, "requestId": "s1"});
     let first = app.call("conversation/resume", resume.clone()).await.unwrap();
     let close = json!({"conversationId": id, "requestId": "c1"});
@@ -373,8 +368,7 @@ async fn repeated(app: &App, close: &Value, calls: &[(&str, Value, &str, Value)]
 #[tokio::test]
 async fn files_are_written_restored_and_deleted_once() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     let sibling = app.begun(&home.project(), &["second"]).await;
     let gone = app.begun(&home.project(), &["third"]).await;
     for id in [id, sibling, gone] {
@@ -448,8 +442,7 @@ async fn files_are_written_restored_and_deleted_once() {
 #[tokio::test]
 async fn a_client_may_leave_right_after_its_call() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
     let file = home.path().join("exported.json");
@@ -484,8 +477,7 @@ async fn a_client_may_leave_right_after_its_call() {
 #[tokio::test]
 async fn what_only_reads_is_not_remembered() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let export = json!({"conversationId": id, "requestId": "r1"});
     let total = json!({"requestId": "r2"});
     for count in 1..3 {
@@ -509,8 +501,7 @@ async fn what_only_reads_is_not_remembered() {
 #[tokio::test]
 async fn a_deletion_is_repeated_by_any_name() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["x"]).await;
+    let (_daemon, app, id) = home.begun(&["x"]).await;
     let upstream = app.get(id).await.head.unwrap();
     let prefix = id.to_string()[..8].to_owned();
     for name in [id.to_string(), prefix, upstream.to_string()] {
@@ -526,8 +517,7 @@ async fn a_deletion_is_repeated_by_any_name() {
 #[tokio::test]
 async fn a_request_id_says_something_and_is_short() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     for key in [String::new(), "x".repeat(2_000)] {
         for (method, params) in [
             ("conversation/new", json!({"cwd": home.project()})),

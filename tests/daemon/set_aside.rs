@@ -141,8 +141,7 @@ async fn moved(home: &Home) -> (ConversationId, PathBuf) {
 
 /// Does the same for a move that was recorded or not.
 pub(crate) async fn left_by_a_move(home: &Home, is_recorded: bool) -> (ConversationId, PathBuf) {
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     app.close(id).await;
     let (from, text) = agents_files(home).pop_first().unwrap();
     let after = app.lineage(id).await.len();

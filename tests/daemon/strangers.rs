@@ -26,8 +26,7 @@ async fn deleting_a_conversation_deletes_our_copies_and_no_file_of_the_users() {
     let (_daemon, app) = home.opened().await;
     let (id, folder) = kept(&home, &app).await;
     let mine = put(&folder);
-    let params = json!({"conversationId": id, "transcripts": "delete"});
-    app.call("conversation/delete", params).await.unwrap();
+    app.erase(id).await;
     assert_eq!(files_below(&folder), mine);
     once_kept(&app, |total| total.sessions == 0).await;
     assert_eq!(

@@ -260,6 +260,12 @@ impl App {
         .await;
     }
 
+    /// Deletes a conversation with its transcripts, and returns the answer.
+    pub(crate) async fn erase(&self, id: ConversationId) -> Value {
+        let delete = json!({"conversationId": id, "transcripts": "delete"});
+        self.call("conversation/delete", delete).await.unwrap()
+    }
+
     /// Subscribes to one conversation; the snapshot comes first.
     pub(crate) async fn events(&self, id: ConversationId) -> Events {
         self.events_of(Some(id), None).await

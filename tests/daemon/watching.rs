@@ -125,8 +125,7 @@ async fn with_saved_turn(app: &App, home: &Home) -> (ConversationId, Events) {
 #[tokio::test]
 async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let mut all = Vec::new();
     for step in 1..=3 {
@@ -146,8 +145,7 @@ async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
 #[tokio::test]
 async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let send = |text: &'static str| {
         app.call(
@@ -178,8 +176,7 @@ async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
 #[tokio::test]
 async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_foreign_writing() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["here"]).await;
+    let (_daemon, app, id) = home.begun(&["here"]).await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;
     let mut events = app.events(id).await;
@@ -256,8 +253,7 @@ async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_
 async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
     const TURNS: u64 = 600;
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut everything = app.events_of(None, None).await;
     app.send(id, "here").await;
     assert_eq!(saved(&mut everything).await.step, 1);
@@ -286,8 +282,7 @@ async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
 #[tokio::test]
 async fn a_new_life_tells_what_is_new_and_nothing_old() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["here"]).await;
+    let (daemon, app, id) = home.begun(&["here"]).await;
     let path = transcript(&app, &home, id).await;
     drop(daemon);
     append_turn(&path, "while nobody watched");
@@ -340,8 +335,7 @@ async fn a_transcript_in_a_folder_that_was_made_just_now_is_watched_too() {
 #[tokio::test]
 async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     for step in 1..=3 {
         app.send(id, &format!("turn {step}")).await;
@@ -597,8 +591,7 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
 #[tokio::test]
 async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     app.send(id, "two").await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;
@@ -628,8 +621,7 @@ async fn listed_turns(app: &App) -> Value {
 #[tokio::test]
 async fn the_history_of_an_open_session_is_that_of_its_agent() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["here"]).await;
+    let (_daemon, app, id) = home.begun(&["here"]).await;
     let path = transcript(&app, &home, id).await;
     let own = leaf(&path);
     append_turn(&path, "there");
