@@ -2,7 +2,6 @@
 //! child has ended, since any child may still write.
 
 use bridge_protocol::ConversationId;
-use serde_json::json;
 
 use crate::home::{Home, kill_now};
 use crate::moving::move_to;

@@ -555,7 +555,7 @@ async fn a_turn_whose_end_found_no_room_has_the_same_end_after_a_kill() {
 #[tokio::test]
 async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     let home = Home::new();
-    let (daemon, app, id) = home.begun(&["one"]).await;
+    let (daemon, _app, id) = home.begun(&["one"]).await;
     daemon.kill();
     let kept = |name: &str| fs::read(home.data().join(name)).unwrap();
     let journal = kept("journal.jsonl");

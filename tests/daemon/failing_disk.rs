@@ -103,7 +103,7 @@ async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
 #[tokio::test]
 async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     let home = Home::new();
-    let (daemon, app, id) = home.begun(&["one"]).await;
+    let (daemon, _app, id) = home.begun(&["one"]).await;
     daemon.kill();
     let journal = home.data().join("journal.jsonl");
     let before = (std::fs::read(&journal).unwrap(), names(&home.data()));

@@ -31,7 +31,7 @@ fn fill(daemon: &Daemon<'_>) {
 #[tokio::test]
 async fn a_question_whose_refusal_could_not_be_written_stays_open() {
     let home = Home::new();
-    let (daemon, app, id) = home.begun(&[]).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     raw.run(id, "[[ask May I?]]").await;
     let raised = raw.event("interruptRaised").await;

@@ -90,7 +90,7 @@ async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
 #[tokio::test]
 async fn a_prompt_that_the_daemon_died_over_is_not_sent_again() {
     let home = Home::new();
-    let (daemon, app, id) = home.begun(&[]).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     raw.subscribe(id).await;
     let text = "[[write made.txt x]][[hang]]";

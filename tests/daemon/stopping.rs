@@ -15,7 +15,7 @@ use crate::support::refused;
 #[tokio::test]
 async fn a_shutdown_cancels_what_runs_and_answers_it() {
     let home = Home::new();
-    let (daemon, app, id) = home.begun(&[]).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(id).await;
     let mut raw = daemon.raw().await;
@@ -204,7 +204,7 @@ async fn what_a_killed_daemon_left_behind_is_ended_by_the_next() {
          '{program}', '{}']\n",
         home.data().display()
     ));
-    let (daemon, app, id) = home.begun(&["first"]).await;
+    let (daemon, _app, id) = home.begun(&["first"]).await;
     let left = |home: &Home| {
         home.processes()
             .iter()
