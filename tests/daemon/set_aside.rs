@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
+use bridge_protocol::diagnosis::{DiagnosticKind, Severity};
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
@@ -20,7 +21,10 @@ const NEWER: u64 = 99;
 
 /// Returns the files below a folder that `daemon/diagnose` reports as set aside.
 pub(crate) async fn reported(app: &App, folder: &Path) -> Vec<PathBuf> {
-    let mut paths = app.set_aside().await;
+    let found = app.diagnosed().await.into_iter();
+    let aside = found.filter(|one| one.kind == DiagnosticKind::SetAside);
+    let aside = aside.inspect(|one| assert_eq!(one.severity, Severity::Warning));
+    let mut paths: Vec<PathBuf> = aside.filter_map(|one| one.subject).map(PathBuf::from).collect();
     paths.retain(|path| path.starts_with(folder));
     assert!(paths.iter().all(|path| path.exists()), "{paths:?}");
     paths

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bridge_protocol::client::{self, Client};
 use bridge_protocol::conversation::{Conversation, ForkAnswer};
-use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
+use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::history::Checkpoint;
@@ -219,7 +219,6 @@ impl App {
     pub(crate) async fn set_aside(&self) -> Vec<PathBuf> {
         let found = self.diagnosed().await.into_iter();
         let found = found.filter(|one| one.kind == DiagnosticKind::SetAside);
-        let found = found.inspect(|one| assert_eq!(one.severity, Severity::Warning));
         found.filter_map(|one| one.subject).map(PathBuf::from).collect()
     }
 
