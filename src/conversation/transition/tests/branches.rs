@@ -4,15 +4,14 @@ use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use serde_json::json;
 
 use super::continuing::{self, due_at};
+use super::questions::orphaned;
 use super::world::World;
 
 /// What was cut short or asked in the turns that are left is no more; what somebody wants said at a time is said.
 #[test]
 fn in_place_what_belongs_to_the_turns_that_are_left_is_dropped() {
     for (at, is_left) in [(None, false), (Some("cp.claude.s1.r1"), true)] {
-        let mut world = World::running();
-        world.asks("q1");
-        world.dies();
+        let mut world = orphaned();
         let later = "2026-11-20T23:59:00Z";
         world.continue_at(ContinueAt::Time(later.parse().unwrap()), Some("good morning"));
         world.forget_log();
@@ -35,9 +34,7 @@ fn in_place_what_belongs_to_the_turns_that_are_left_is_dropped() {
 /// What was to be dropped is as it was, and nobody is told otherwise, also by the next write.
 #[test]
 fn a_branch_that_is_not_written_leaves_the_questions_open() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.dies();
+    let mut world = orphaned();
     world.hold_writes = true;
     world.fork_at(true, Some("cp.claude.s1.r1"));
     world.branches("s2");

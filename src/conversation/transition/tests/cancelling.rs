@@ -37,17 +37,13 @@ fn rule_7_what_only_a_cancelled_prompt_would_have_taken_is_let_go() {
 
 #[test]
 fn a_prompt_that_the_agent_cancels_of_itself_before_a_word_is_no_turn_to_miss() {
-    let mut world = World::new();
-    world.prompt("hello");
-    world.opens("s1");
+    let mut world = World::first_sent();
     world.ends("cancelled");
     assert_eq!(world.view().state, ConversationState::Idle);
     let head = world.head();
     assert!(!head.written && head.turns == 0, "{head:?}");
 
-    let mut world = World::new();
-    world.prompt("hello");
-    world.opens("s1");
+    let mut world = World::first_sent();
     world.says_something();
     world.ends("cancelled");
     assert!(world.head().written);

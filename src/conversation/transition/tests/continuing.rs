@@ -67,6 +67,13 @@ pub(super) fn goes_out(world: &mut World) -> bool {
     world.saw("send ")
 }
 
+/// The time of the reset comes, and this is what the transcript says then.
+fn comes_due(world: &mut World, arrival: PromptArrival) {
+    world.passes_to(RESET);
+    world.falls_due();
+    world.ascertains(arrival);
+}
+
 fn attempts(world: &World) -> Option<u32> {
     let continuation = world.view().continuation;
     continuation.map(|continuation| continuation.attempts)
@@ -75,9 +82,7 @@ fn attempts(world: &World) -> Option<u32> {
 #[test]
 fn where_no_transcript_can_be_read_it_is_tried_once_and_told() {
     let mut world = waiting();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(PromptArrival::Unknown);
+    comes_due(&mut world, PromptArrival::Unknown);
     world.expect_among("send second");
     world.refuses(limit());
     assert_eq!(attempts(&world), Some(1));
@@ -127,9 +132,7 @@ fn what_passes_is_tried_again_and_what_does_not_is_left_to_a_person() {
         ),
     ] {
         let mut world = waiting();
-        world.passes_to(RESET);
-        world.falls_due();
-        world.ascertains(PromptArrival::Absent);
+        comes_due(&mut world, PromptArrival::Absent);
         world.refuses(error.clone());
         assert_eq!(due_at(&world).is_some(), goes_on, "{error}");
     }
@@ -145,11 +148,8 @@ fn what_passes_by_itself_is_waited_for_where_a_resume_meets_it() {
     };
     for limit in [Some(limit), None] {
         let mut world = waiting();
-        world.elapses(Deadline::Idle);
-        world.closes();
-        world.passes_to(RESET);
-        world.falls_due();
-        world.ascertains(PromptArrival::Absent);
+        world.rests();
+        comes_due(&mut world, PromptArrival::Absent);
         world.climb_fails(ConversationError::Transient {
             message: "not now".to_owned(),
             upstream: None,
@@ -170,22 +170,17 @@ fn a_prompt_whose_session_meets_the_limit_waits_too() {
         resets_at: Some(RESET.parse().unwrap()),
     };
     let mut world = World::live();
-    world.elapses(Deadline::Idle);
-    world.closes();
+    world.rests();
     let call = world.prompt_and_wait("second");
     world.climb_fails(ConversationError::Transient {
         message: "not now".to_owned(),
         upstream: None,
         limit: Some(limit),
     });
-    let Ok(Answer::Turn(turn)) = &world.answers[&call] else {
-        panic!("no turn")
-    };
+    let turn = world.turn(call);
     assert_eq!(turn.continuation.as_ref().unwrap().at, RESET.parse().unwrap());
     assert_eq!(world.view().state, ConversationState::Limited);
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(PromptArrival::Absent);
+    comes_due(&mut world, PromptArrival::Absent);
     world.reopens();
     world.expect_among("send second");
 }
@@ -249,9 +244,7 @@ fn cancelled_while_the_transcript_is_asked_it_goes_nowhere() {
 fn a_continuation_that_is_cancelled_or_was_begun_is_not_sent_again() {
     for is_asked in [true, false] {
         let mut world = waiting();
-        world.passes_to(RESET);
-        world.falls_due();
-        world.ascertains(PromptArrival::Absent);
+        comes_due(&mut world, PromptArrival::Absent);
         if is_asked {
             world.cancel();
         } else {
@@ -266,9 +259,7 @@ fn a_continuation_that_is_cancelled_or_was_begun_is_not_sent_again() {
 #[test]
 fn one_that_meets_the_limit_again_waits_although_it_was_woken_twice() {
     let mut world = waiting();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(PromptArrival::Present);
+    comes_due(&mut world, PromptArrival::Present);
     world.falls_due();
     world.forget_log();
     world.refuses(limit());
@@ -289,11 +280,8 @@ fn one_that_meets_the_limit_again_waits_although_it_was_woken_twice() {
 #[test]
 fn what_did_not_get_to_an_agent_was_not_sent() {
     let mut world = waiting();
-    world.elapses(Deadline::Idle);
-    world.closes();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(PromptArrival::Unknown);
+    world.rests();
+    comes_due(&mut world, PromptArrival::Unknown);
     world.climb_fails(ConversationError::AgentUnavailable("gone".to_owned()));
     world.passes_to(&due_at(&world).unwrap());
     world.falls_due();
@@ -306,9 +294,7 @@ fn what_did_not_get_to_an_agent_was_not_sent() {
 #[test]
 fn a_stop_on_the_second_way_to_the_agent_leaves_it_for_the_next_life() {
     let mut world = waiting();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(PromptArrival::Absent);
+    comes_due(&mut world, PromptArrival::Absent);
     world.elapses(Deadline::Accept);
     world.dies();
     world.ascertains(PromptArrival::Absent);
@@ -391,20 +377,15 @@ fn a_reset_is_waited_for_by_the_clock_on_the_wall() {
 #[test]
 fn called_off_on_its_way_it_does_not_go_out_and_afterwards_that_is_told() {
     let mut world = waiting();
-    world.elapses(Deadline::Idle);
-    world.closes();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(PromptArrival::Present);
+    world.rests();
+    comes_due(&mut world, PromptArrival::Present);
     world.do_not_continue();
     world.forget_log();
     world.reopens();
     assert!(!world.saw("send"));
 
     let mut world = waiting();
-    world.passes_to(RESET);
-    world.falls_due();
-    world.ascertains(PromptArrival::Present);
+    comes_due(&mut world, PromptArrival::Present);
     world.forget_log();
     let call = world.do_not_continue();
     world.expect(&[&format!("answer {call} error busy")]);

@@ -5,7 +5,6 @@ use bridge_protocol::conversation::{ConversationState, OnBusy};
 use bridge_protocol::link::Fidelity;
 
 use super::world::World;
-use crate::conversation::answer::Answer;
 use crate::conversation::error::ConversationError;
 
 fn store_failed(world: &World, reply: u32) -> bool {
@@ -46,21 +45,17 @@ fn rule_5_a_roll_that_could_not_be_written_happened_all_the_same_and_is_told_wit
 
 #[test]
 fn rule_5_a_prompt_that_is_cancelled_names_no_session_that_is_not_on_disk() {
-    let named = |world: &World, reply: u32| match &world.answers[&reply] {
-        Ok(Answer::Turn(turn)) => turn.upstream_id.to_string(),
-        other => panic!("{other:?}"),
-    };
     let mut world = World::new();
     world.hold_writes = true;
     let reply = world.prompt("hello");
     world.opens("s1");
     world.cancel();
-    assert_eq!(named(&world, reply), "");
+    assert_eq!(world.turn(reply).upstream_id.as_str(), "");
     world.release_writes();
     let mut world = World::hibernating();
     let reply = world.prompt("second");
     world.cancel();
-    assert_eq!(named(&world, reply), "s1");
+    assert_eq!(world.turn(reply).upstream_id.as_str(), "s1");
 }
 
 #[test]

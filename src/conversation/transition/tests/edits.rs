@@ -6,16 +6,22 @@ use serde_json::json;
 
 use super::continuing::{RESET, due_at, waiting};
 use super::outside::{agent_error, branch, edited};
+use super::questions::orphaned;
 use super::world::World;
 use crate::conversation::effect::{Deadline, PromptArrival};
 
 const AT: &str = "cp.claude.s1.r1";
 
+/// The first prompt is replaced, and the new one is on its way to the agent.
+fn edits(world: &mut World) {
+    world.edit(AT);
+    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+}
+
 /// A conversation with one turn, an edit of which is on its way to the agent.
 fn sent() -> World {
     let mut world = World::live();
-    world.edit(AT);
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    edits(&mut world);
     world
 }
 
@@ -102,13 +108,10 @@ fn a_branch_that_is_lost_before_its_prompt_is_made_again() {
 
 #[test]
 fn what_was_cut_short_or_asked_in_the_turn_is_no_more() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.dies();
+    let mut world = orphaned();
     assert_eq!(world.view().state, ConversationState::Interrupted);
     assert!(world.view().cut_short);
-    world.edit(AT);
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    edits(&mut world);
     assert!(world.view().cut_short, "the head is what it was");
     world.says_something();
     world.expect_among("event resolved q1 by edit");
@@ -137,8 +140,7 @@ fn a_resume_meanwhile_is_told_of_the_head_that_comes_of_it() {
 fn a_continuation_whose_time_has_passed_does_not_come_back_with_its_turn() {
     for is_due in [false, true] {
         let mut world = waiting();
-        world.edit(AT);
-        world.edit_is_made(Ok(edited("s2", "s1", 1)));
+        edits(&mut world);
         world.says_something();
         world.ends("end_turn");
         assert_eq!((due_at(&world), world.view().limit), (None, None));
@@ -162,8 +164,7 @@ fn a_continuation_whose_time_has_passed_does_not_come_back_with_its_turn() {
 fn a_text_that_was_scheduled_since_is_sent_after_an_undo() {
     const LATER: &str = "2026-11-21T22:00:00Z";
     let mut world = waiting();
-    world.edit(AT);
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    edits(&mut world);
     world.says_something();
     world.ends("end_turn");
     world.continue_at(ContinueAt::Time(LATER.parse().unwrap()), Some("later"));
@@ -247,11 +248,8 @@ fn a_prompt_that_waits_behind_an_edit_goes_with_it() {
 
 #[test]
 fn over_a_kill_what_belongs_to_the_replaced_turn_is_left_too() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.dies();
-    world.edit(AT);
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    let mut world = orphaned();
+    edits(&mut world);
     world.is_killed_when(PromptArrival::Present);
     assert_eq!(world.view().head, Some("s2".into()));
     assert!(world.view().interrupts.is_empty());
@@ -269,8 +267,7 @@ fn over_a_kill_an_edit_keeps_the_text_that_somebody_wants_said_later() {
     world.says_something();
     world.is_ended_for_others();
     assert_eq!(due_at(&world).as_deref(), Some(later));
-    world.edit(AT);
-    world.edit_is_made(Ok(edited("s2", "s1", 1)));
+    edits(&mut world);
     world.is_killed_when(PromptArrival::Present);
     assert_eq!(world.view().head, Some("s2".into()));
     world.passes_to(later);

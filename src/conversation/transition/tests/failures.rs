@@ -7,15 +7,6 @@ use serde_json::{Value, json};
 
 use super::outside::not_resumable;
 use super::world::World;
-use crate::conversation::answer::Answer;
-
-fn failure_of(world: &World, reply: u32) -> (FailureKind, Option<String>) {
-    let Ok(Answer::Turn(turn)) = &world.answers[&reply] else {
-        panic!("{:?}", world.answers[&reply])
-    };
-    let failure = turn.failure.as_ref().expect("a failure");
-    (failure.kind, failure.resets_at.map(|at| at.to_string()))
-}
 
 fn signed_out() -> Value {
     json!({"code": -32000, "message": "Authentication required"})
@@ -76,14 +67,16 @@ fn f26_what_one_turn_went_through_does_not_classify_the_next() {
     world.ends("end_turn");
     world.prompt("third");
     world.refuses(json!({"code": -32603, "message": "limit", "data": {"errorKind": "rate_limit"}}));
-    assert_eq!(failure_of(&world, 3), (FailureKind::RateLimited, None));
+    let failure = world.turn(3).failure.as_ref().expect("a failure");
+    assert_eq!(
+        (failure.kind, failure.resets_at),
+        (FailureKind::RateLimited, None)
+    );
 }
 
 #[test]
 fn f6_a_session_that_ignored_even_the_cancel_is_not_expected_to_have_a_transcript() {
-    let mut world = World::new();
-    world.prompt("hello");
-    world.opens("s1");
+    let mut world = World::first_sent();
     world.cancel();
     world.elapses(crate::conversation::effect::Deadline::Cancel);
     assert!(!world.head().written);
@@ -91,15 +84,11 @@ fn f6_a_session_that_ignored_even_the_cancel_is_not_expected_to_have_a_transcrip
 
 #[test]
 fn f6_a_session_that_refused_its_first_prompt_after_a_cancel_was_not_written() {
-    let mut world = World::new();
-    world.prompt("hello");
-    world.opens("s1");
+    let mut world = World::first_sent();
     world.cancel();
     world.does_not_know_the_session();
     assert!(!world.head().written);
-    let Ok(Answer::Turn(turn)) = &world.answers[&1] else {
-        panic!("no turn")
-    };
+    let turn = world.turn(1);
     assert_eq!(turn.stop_reason, bridge_protocol::turn::StopReason::Cancelled);
 }
 
@@ -117,9 +106,7 @@ fn an_agent_that_dies_while_the_end_is_written_down_does_not_change_it() {
 
 #[test]
 fn f6_a_session_whose_agent_died_at_the_first_prompt_is_not_expected_to_have_a_transcript() {
-    let mut world = World::new();
-    world.prompt("hello");
-    world.opens("s1");
+    let mut world = World::first_sent();
     world.dies();
     let head = world.head();
     assert!(!head.written, "nothing showed that the agent took the prompt");

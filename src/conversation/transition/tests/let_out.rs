@@ -13,11 +13,24 @@ use crate::conversation::error::ConversationError;
 /// `third` and `fourth` are held, the session is closed, and it goes on with them: `third` waits for its session.
 fn opening() -> World {
     let mut world = held();
-    world.elapses(Deadline::Idle);
-    world.closes();
+    world.rests();
     goes_on(&mut world);
     world.forget_log();
     world
+}
+
+/// `third`, which was sent again, is answered while the question is open.
+fn third_does_not_wait(world: &mut World, again: u32) {
+    world.falls_due();
+    world.forget_log();
+    world.reopens();
+    world.says_something();
+    world.ends("end_turn");
+    assert_eq!(sent(world), ["third"]);
+    assert!(world.answers[&again].is_ok());
+    world.deny("q1");
+    world.falls_due();
+    assert_eq!(due_at(world), None, "third was answered after it");
 }
 
 /// The next life must not go on by itself with what somebody asked for and got.
@@ -33,8 +46,7 @@ fn a_caller_who_joins_the_first_prompt_leaves_no_continuation_behind() {
     // Nor where it finds no session, and it was the last.
     let mut world = held();
     world.cancel_turn("t4");
-    world.elapses(Deadline::Idle);
-    world.closes();
+    world.rests();
     goes_on(&mut world);
     world.prompt_with("third", OnBusy::Fail, Fidelity::Text, Some("k"));
     world.climb_fails(agent_error());
@@ -121,16 +133,7 @@ fn a_prompt_that_is_sent_again_does_not_wait_for_the_answer_to_a_question() {
     world.is_killed();
     assert!(due_at(&world).is_some() && !world.view().interrupts.is_empty());
     let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
-    world.falls_due();
-    world.forget_log();
-    world.reopens();
-    world.says_something();
-    world.ends("end_turn");
-    assert_eq!(sent(&mut world), ["third"]);
-    assert!(world.answers[&again].is_ok());
-    world.deny("q1");
-    world.falls_due();
-    assert_eq!(due_at(&world), None, "third was answered after it");
+    third_does_not_wait(&mut world, again);
 }
 
 /// Its agent got it when the client repeated the call, so it is not the prompt that never arrived any more.
@@ -171,16 +174,7 @@ fn a_prompt_that_waits_for_the_interrupted_turn_does_not_wait_for_the_question_o
     let again = world.prompt_with("third", OnBusy::Queue, Fidelity::Text, Some("k"));
     world.asks("q1");
     world.is_ended_for_others();
-    world.falls_due();
-    world.forget_log();
-    world.reopens();
-    world.says_something();
-    world.ends("end_turn");
-    assert_eq!(sent(&mut world), ["third"]);
-    assert!(world.answers[&again].is_ok());
-    world.deny("q1");
-    world.falls_due();
-    assert_eq!(due_at(&world), None, "third was answered after it");
+    third_does_not_wait(&mut world, again);
 }
 
 /// Its transcript is read while the daemon is told to stop: nothing goes out any more, and it stays to be gone on with.
@@ -200,8 +194,7 @@ fn nothing_goes_out_at_a_stop_that_comes_before_what_the_transcript_says() {
 #[test]
 fn what_is_called_off_does_not_climb_for_ever() {
     let mut world = continuing::waiting();
-    world.elapses(Deadline::Idle);
-    world.closes();
+    world.rests();
     world.passes_to(continuing::RESET);
     world.falls_due();
     world.ascertains(PromptArrival::Present);
@@ -306,8 +299,7 @@ fn who_leads_the_line_is_not_tried_for_ever() {
 #[test]
 fn a_reset_that_is_not_written_cancels_nothing() {
     let mut world = held();
-    world.elapses(Deadline::Idle);
-    world.closes();
+    world.rests();
     world.hold_writes = true;
     world.reset();
     world.write_fails();

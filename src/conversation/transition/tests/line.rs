@@ -109,8 +109,7 @@ fn the_same_call_joins_its_prompt_before_that_has_begun_and_nothing_holds_it_the
 #[test]
 fn a_continuation_that_is_called_off_holds_the_line() {
     let mut world = held();
-    world.elapses(Deadline::Idle);
-    world.closes();
+    world.rests();
     goes_on(&mut world);
     world.do_not_continue();
     assert_eq!(line(&world), ["t3+", "t4+"]);

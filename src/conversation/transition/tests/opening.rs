@@ -13,9 +13,7 @@ use crate::conversation::error::ConversationError;
 /// The broken pipe is met before the death is known: the session has no trace of the prompt, and nothing is expected on disk.
 #[test]
 fn f6_a_prompt_that_did_not_get_out_of_the_daemon_goes_to_the_next_process() {
-    let mut world = World::new();
-    world.prompt("first");
-    world.opens("s1");
+    let mut world = World::first_sent();
     world.forget_log();
     world.does_not_send(true);
     world.expect(&[]);
@@ -23,9 +21,7 @@ fn f6_a_prompt_that_did_not_get_out_of_the_daemon_goes_to_the_next_process() {
     world.opens("s2");
     world.says_something();
     world.ends("end_turn");
-    let Ok(Answer::Turn(turn)) = &world.answers[&1] else {
-        panic!("no turn")
-    };
+    let turn = world.turn(1);
     assert_eq!(
         (&turn.stop_reason, turn.upstream_id.as_str()),
         (&StopReason::EndTurn, "s2")
@@ -35,13 +31,9 @@ fn f6_a_prompt_that_did_not_get_out_of_the_daemon_goes_to_the_next_process() {
 
 #[test]
 fn a_prompt_that_cannot_be_sent_at_all_fails_and_leaves_no_trace() {
-    let mut world = World::new();
-    world.prompt("first");
-    world.opens("s1");
+    let mut world = World::first_sent();
     world.does_not_send(false);
-    let Ok(Answer::Turn(turn)) = &world.answers[&1] else {
-        panic!("no turn")
-    };
+    let turn = world.turn(1);
     let failure = turn.failure.as_ref().unwrap();
     crate::words::check(
         "a prompt that cannot be sent",
@@ -147,9 +139,7 @@ fn a_session_that_is_handed_over_during_a_climb_does_not_end_the_climb() {
 
 #[test]
 fn a_sign_of_work_after_the_grace_shows_that_a_transcript_is_to_be_expected() {
-    let mut world = World::new();
-    world.prompt("hello");
-    world.opens("s1");
+    let mut world = World::first_sent();
     world.elapses(Deadline::Accept);
     assert!(!world.head().written);
     world.says_something();

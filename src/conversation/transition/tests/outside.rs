@@ -353,6 +353,12 @@ impl World {
         self.apply(|model| model.elapsed(deadline));
     }
 
+    /// Nobody used it for a while, and its session is closed.
+    pub(super) fn rests(&mut self) {
+        self.elapses(Deadline::Idle);
+        self.closes();
+    }
+
     pub(super) fn stop(&mut self) {
         self.apply(|model| model.stop(5_000));
     }

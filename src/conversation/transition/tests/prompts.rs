@@ -5,7 +5,6 @@ use bridge_protocol::link::Fidelity;
 use serde_json::json;
 
 use super::world::World;
-use crate::conversation::answer::Answer;
 
 #[test]
 fn what_says_nothing_of_the_prompt_does_not_accept_it() {
@@ -58,8 +57,6 @@ fn a_turn_that_the_agent_ends_as_failed_comes_with_a_failure() {
     let mut world = World::running();
     world.ends("failed");
     world.expect_last("answer 2 turn t2 failed");
-    let Ok(Answer::Turn(turn)) = &world.answers[&2] else {
-        panic!("no turn")
-    };
+    let turn = world.turn(2);
     assert!(turn.failure.is_some());
 }

@@ -34,42 +34,38 @@ fn everyone_has_heard(run: &Run) {
     }
 }
 
+/// The same; and all that the model has is on disk, with every id that it ever held and each entry of the lineage once.
+fn check_settled(run: &Run) {
+    everyone_has_heard(run);
+    let (model, disk) = (&run.world.model, &run.world.disk);
+    assert!(model.writer.is_at_rest());
+    if let Some(record) = &disk.record {
+        assert_eq!(record, &model.record);
+    }
+    let mut numbers: Vec<u64> = disk.lineage.iter().map(|entry| entry.seq).collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(1..=model.record.chain.last_lineage_seq()));
+    for entry in disk.lineage.iter().filter(|entry| !entry.upstream_id.is_empty()) {
+        assert!(
+            disk.upstream.contains(&entry.upstream_id),
+            "{}",
+            entry.upstream_id
+        );
+    }
+}
+
 proptest! {
     // A history that fails is told by the failure itself; no file of it is left behind.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn rules_hold_after_each_step_and_everyone_hears_in_the_end(steps in history(false)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        everyone_has_heard(&run);
+        check_settled(&Run::settled(&steps));
     }
 
     #[test]
     fn rules_hold_on_a_failing_disk_too(steps in history(true)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        everyone_has_heard(&run);
-    }
-
-    #[test]
-    fn no_lineage_entry_is_lost_or_doubled(steps in history(true)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        let model = &run.world.model;
-        let mut numbers: Vec<u64> = run.world.disk.lineage.iter().map(|entry| entry.seq).collect();
-        numbers.sort_unstable();
-        let expected: Vec<u64> = (1..=model.record.chain.last_lineage_seq()).collect();
-        prop_assert_eq!(numbers, expected);
+        check_settled(&Run::settled(&steps));
     }
 
     #[test]
@@ -84,54 +80,12 @@ proptest! {
 
     #[test]
     fn everyone_hears_when_the_conversation_is_deleted(steps in history(false), after in history(false)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
+        let mut run = Run::settled(&steps);
         for step in [&Step::Delete].into_iter().chain(&after) {
             run.take(step);
         }
         run.settle();
         everyone_has_heard(&run);
-    }
-
-    #[test]
-    fn what_is_at_rest_is_on_disk(steps in history(false)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        if let Some(record) = &run.world.disk.record {
-            prop_assert_eq!(record, &run.world.model.record);
-        }
-    }
-
-    #[test]
-    fn what_is_at_rest_is_on_disk_after_it_failed_too(steps in history(true)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        let model = &run.world.model;
-        prop_assert!(model.writer.is_at_rest());
-        if let Some(record) = &run.world.disk.record {
-            prop_assert_eq!(record, &model.record);
-        }
-    }
-
-    #[test]
-    fn every_id_that_was_ever_held_resolves(steps in history(true)) {
-        let mut run = Run::new();
-        for step in &steps {
-            run.take(step);
-        }
-        run.settle();
-        for entry in run.world.disk.lineage.iter().filter(|entry| !entry.upstream_id.is_empty()) {
-            prop_assert!(run.world.disk.upstream.contains(&entry.upstream_id), "{}", entry.upstream_id);
-        }
     }
 
     #[test]

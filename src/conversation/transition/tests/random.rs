@@ -64,6 +64,16 @@ impl Run {
         }
     }
 
+    /// What came of a history once nothing is on its way any more.
+    pub(super) fn settled(steps: &[Step]) -> Self {
+        let mut run = Self::new();
+        for step in steps {
+            run.take(step);
+        }
+        run.settle();
+        run
+    }
+
     pub(super) fn take(&mut self, step: &Step) {
         if self.world.ended {
             // Nobody takes an input any more; later calls are answered by who finds the record.

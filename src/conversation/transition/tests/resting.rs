@@ -4,6 +4,7 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::{Fidelity, Via};
 
 use super::outside::opened;
+use super::questions::orphaned;
 use super::world::World;
 use crate::conversation::effect::Deadline;
 
@@ -46,9 +47,7 @@ fn a_session_that_could_not_be_brought_back_stays_open() {
 
 #[test]
 fn no_answer_to_an_orphan_starts_a_turn_while_the_daemon_stops() {
-    let mut world = World::running();
-    world.asks("q1");
-    world.dies();
+    let mut world = orphaned();
     world.stop();
     world.forget_log();
     world.allow("q1");

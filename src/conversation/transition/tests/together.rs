@@ -2,25 +2,10 @@
 
 use bridge_protocol::conversation::ContinueAt;
 
-use crate::conversation::answer::Answer;
 use crate::conversation::effect::PromptArrival;
 
-use super::continuing::{GO_ON, anchor, due_at, limit};
+use super::continuing::{anchor, due_at, limit};
 use super::world::World;
-
-/// A turn whose agent the daemon ended because of another conversation continues at once.
-#[test]
-fn a_turn_that_was_ended_for_another_conversation_continues_at_once() {
-    let mut world = World::live();
-    world.anchor = anchor();
-    world.prompt("second");
-    world.says_something();
-    world.is_ended_for_others();
-    world.falls_due();
-    world.ascertains(PromptArrival::Present);
-    world.reopens();
-    world.expect_among(&format!("send {GO_ON}"));
-}
 
 /// A text that is scheduled for a time is not sent earlier because another turn was interrupted: it continues that turn too.
 #[test]
@@ -36,9 +21,7 @@ fn a_scheduled_text_keeps_its_time_and_continues_a_turn_that_is_interrupted_mean
             true => world.refuses(limit()),
             false => world.is_ended_for_others(),
         }
-        let Ok(Answer::Turn(turn)) = &world.answers[&call] else {
-            panic!("no turn")
-        };
+        let turn = world.turn(call);
         assert!(turn.continuation.is_some());
         assert_eq!(due_at(&world).as_deref(), Some(later));
         world.passes_to(later);
@@ -63,8 +46,6 @@ fn what_is_sent_again_fails_for_itself() {
     world.ascertains(PromptArrival::Absent);
     world.reopens();
     world.refuses(limit());
-    let Ok(Answer::Turn(turn)) = &world.answers[&call] else {
-        panic!("no turn")
-    };
+    let turn = world.turn(call);
     assert_eq!(turn.continuation, None);
 }

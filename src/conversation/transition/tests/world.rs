@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::id::{AgentName, ConversationId, UpstreamId};
 use bridge_protocol::link::{LineageEntry, Link};
+use bridge_protocol::turn::TurnResult;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
@@ -125,6 +126,14 @@ impl World {
         }
     }
 
+    /// A conversation whose first prompt was sent to the new session `s1`.
+    pub(super) fn first_sent() -> Self {
+        let mut world = Self::new();
+        world.prompt("hello");
+        world.opens("s1");
+        world
+    }
+
     /// A conversation with one finished turn on the open session `s1`.
     pub(super) fn live() -> Self {
         let mut world = Self::new();
@@ -139,8 +148,7 @@ impl World {
     /// The same with its session closed.
     pub(super) fn hibernating() -> Self {
         let mut world = Self::live();
-        world.elapses(Deadline::Idle);
-        world.closes();
+        world.rests();
         world.forget_log();
         world
     }
@@ -193,6 +201,15 @@ impl World {
     /// Whether clients or the agent saw something that begins so since the last call.
     pub(super) fn saw(&mut self, start: &str) -> bool {
         self.seen().iter().any(|line| line.starts_with(start))
+    }
+
+    /// What a prompt was answered.
+    #[track_caller]
+    pub(super) fn turn(&self, reply: u32) -> &TurnResult {
+        match &self.answers[&reply] {
+            Ok(Answer::Turn(turn)) => turn,
+            other => panic!("no turn: {other:?}"),
+        }
     }
 
     /// The conversation as clients see it.

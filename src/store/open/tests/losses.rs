@@ -229,36 +229,6 @@ fn an_unknown_change_is_not_lost_in_a_compaction() {
     assert_eq!(fs::read(&paths.journal).unwrap(), lines.concat());
 }
 
-#[test]
-fn bodies_without_a_journal_and_a_database_are_kept() {
-    for has_trust in [true, false] {
-        let folder = tempfile::tempdir().unwrap();
-        filled(folder.path());
-        let paths = paths(folder.path());
-        let bodies = files(&paths.bodies);
-        assert!(!bodies.is_empty());
-        fs::remove_dir_all(&paths.database).unwrap();
-        fs::remove_file(&paths.journal).unwrap();
-        if !has_trust {
-            fs::remove_file(&paths.trust).unwrap();
-        }
-        let (store, report) = open_store(folder.path());
-        assert!(report.is_damaged() && report.may_have_lost(), "{report:?}");
-        drop(store);
-        // The same after the next starts, which compact.
-        super::filled_to_compact(folder.path());
-        drop(open_store(folder.path()));
-        let left = files(folder.path());
-        for (name, bytes) in bodies {
-            assert!(
-                left.iter()
-                    .any(|(path, found)| path.ends_with(&name) && *found == bytes),
-                "{has_trust}: {name}"
-            );
-        }
-    }
-}
-
 /// A later process finds no trace of the losses in the repaired files.
 #[test]
 fn losses_are_reported_until_they_are_settled() {
