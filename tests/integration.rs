@@ -30,6 +30,8 @@ mod pty;
 #[cfg(target_os = "linux")]
 #[path = "support/random.rs"]
 mod random;
+#[path = "support/resumed.rs"]
+mod resumed;
 #[path = "../bridge-protocol/tests/fixtures/schema.rs"]
 mod schema;
 #[cfg(target_os = "linux")]

@@ -48,6 +48,8 @@ mod real_qwen;
 #[cfg(target_os = "linux")]
 #[path = "support/refused.rs"]
 mod refused;
+#[path = "support/resumed.rs"]
+mod resumed;
 #[cfg(target_os = "linux")]
 #[path = "support/screen.rs"]
 #[allow(dead_code, reason = "only the tests of the command line need all of it")]

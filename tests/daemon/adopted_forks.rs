@@ -48,8 +48,7 @@ async fn a_fork_goes_on_from_its_source_when_its_own_transcript_is_gone() {
     let source = adopt(&app, &middle).await.conversation.id;
     let fork = adopt(&app, &head).await.conversation.id;
     fs::remove_file(home.transcript(&head).unwrap()).unwrap();
-    let whole = json!({"conversationId": fork});
-    let history = app.call("conversation/history", whole).await.unwrap();
+    let history = app.ask("conversation/history", fork).await;
     let gaps = history["gaps"].as_array().unwrap();
     assert_eq!(
         (gaps.len(), &gaps[0]["kind"], &gaps[0]["upstreamId"]),
@@ -101,8 +100,7 @@ async fn deleting_with_transcripts_spares_the_source() {
     let home = brought(&other, &[&middle, &head]);
     let (_daemon, app) = home.opened().await;
     let id = adopt(&app, &head).await.conversation.id;
-    let delete = json!({"conversationId": id, "transcripts": "delete"});
-    app.call("conversation/delete", delete).await.unwrap();
+    app.erase(id).await;
     assert_eq!(
         [&middle, &head].map(|id| home.transcript(id).is_some()),
         [true, false]

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::error_words;
 use crate::damaged::tear;
 use crate::home::Home;
-use crate::support::{App, refused};
+use crate::resumed::check_resumed;
+use crate::support::{App, id_in, refused};
 
 /// Copies the transcript from one home into a project folder of another home, in which the agent never wrote.
 fn bring(from: &Home, to: &Home, upstream_id: &str, folder: &str) {
@@ -29,8 +30,7 @@ fn put(home: &Home, upstream_id: &str, folder: &str, text: &str) {
 /// Makes a session with these turns. Returns its home, whose daemon has ended, and the session's id.
 async fn made_elsewhere(texts: &[&str]) -> (Home, String) {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     for text in texts {
         app.send(id, text).await;
     }
@@ -69,10 +69,7 @@ async fn the_next_prompt_resumes_it_with_all_of_its_history() {
         (LinkReason::Adopted, Relation::Fresh, 0, 3, true)
     );
     let resumed = app.send(adopted.id, "go on").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Full, 0)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Full, 0);
     assert_eq!(app.remembered(adopted.id).await, ["one", "two", "three", "go on"]);
     assert_eq!(app.get(adopted.id).await.head.unwrap().as_str(), id);
 }
@@ -156,10 +153,7 @@ async fn what_was_said_in_the_middle_of_a_turn_is_part_of_it() {
 
     let (_daemon, app) = home.opened().await;
     let id = adopt(&app, json!({"upstreamId": id})).await.unwrap().id;
-    let told = app
-        .call("conversation/history", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let told = app.ask("conversation/history", id).await;
     assert_eq!(told["gaps"], Value::Null);
     let told = told["messages"].as_array().unwrap().iter();
     let told: Vec<(&str, &str)> = told
@@ -179,10 +173,7 @@ async fn what_was_said_in_the_middle_of_a_turn_is_part_of_it() {
             ("assistant", "echo: one")
         ]
     );
-    let places = app
-        .call("conversation/checkpoints", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let places = app.ask("conversation/checkpoints", id).await;
     assert_eq!(places["checkpoints"].as_array().unwrap().len(), 1);
     let params = json!({"conversationId": id, "minFidelity": "full"});
     let branch = app.call("conversation/fork", params).await.unwrap();
@@ -232,8 +223,7 @@ async fn a_transcript_is_adopted_once() {
 #[tokio::test]
 async fn a_session_of_a_deleted_conversation_gets_its_title_back() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let head = app.get(id).await.head.unwrap();
     for title in ["First title", "The blue heron"] {
         let held = adopt(&app, json!({"upstreamId": head})).await.unwrap().id;
@@ -375,8 +365,7 @@ async fn a_repeated_request_is_answered_with_what_it_was() {
 async fn a_fork_says_where_it_came_from() {
     let other = Home::new();
     let (parent, fork) = {
-        let (_daemon, app) = other.opened().await;
-        let id = app.make(&other.project()).await;
+        let (_daemon, app, id) = other.begun(&[]).await;
         app.send(id, "one").await;
         app.send(id, "two").await;
         let branch = app.fork(id, false).await.unwrap().conversation.id;
@@ -652,7 +641,7 @@ async fn a_newer_branch_that_the_agent_does_not_resume_is_told() {
     );
     let answer = app.call("conversation/adopt", params).await.unwrap();
     assert_eq!(answer["findings"], checked["findings"]);
-    let adopted: ConversationId = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
+    let adopted = id_in(&answer);
     app.send(adopted, "go on").await;
     assert_eq!(app.remembered(adopted).await, ["one", "two", "go on"]);
     // After that turn, the branch that the agent resumed is the newest one.

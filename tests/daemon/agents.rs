@@ -61,8 +61,7 @@ async fn signing_in_goes_by_the_agents_own_methods() {
 #[tokio::test]
 async fn signing_out_clears_chains_only_when_asked() {
     let home = Home::with_config("[agents.second]\nkind = \"loopback\"\n");
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let other = app.make_of(&home.project(), "second").await;
     app.send(id, "mine").await;
     app.send(other, "of another agent").await;

@@ -77,8 +77,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) async fn new() -> Self {
         let there = Home::new();
-        let (daemon, app) = there.opened().await;
-        let id = app.make(&there.project()).await;
+        let (daemon, app, id) = there.begun(&[]).await;
         app.send(id, "one").await;
         app.close(id).await;
         let head = app.get(id).await.head.unwrap();
@@ -439,8 +438,7 @@ async fn an_archive_that_is_not_what_its_manifest_says_is_refused() {
 #[tokio::test]
 async fn paths_that_cannot_be_used_are_refused() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let invalid = ErrorKind::InvalidParams;
     let project = home.project();
     for path in [json!("x"), json!(""), json!("/nowhere/at/all"), json!(project)] {

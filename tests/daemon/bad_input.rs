@@ -149,8 +149,7 @@ async fn a_prefix_that_fits_several_conversations_is_refused_with_all_of_them() 
 #[tokio::test]
 async fn a_deleted_id_is_not_found_after_a_restart_either() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let gone = app.make(&home.project()).await;
+    let (daemon, app, gone) = home.begun(&[]).await;
     app.ask("conversation/delete", gone).await;
     daemon.kill();
     let daemon = home.start();
@@ -479,8 +478,7 @@ fn nested(levels: usize) -> Value {
 #[tokio::test]
 async fn parameters_that_are_nested_too_deeply_are_refused() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     let prompt = |levels| {
         let block = json!({"type": "text", "text": "hi", "_meta": {"deep": nested(levels)}});

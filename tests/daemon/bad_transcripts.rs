@@ -89,8 +89,7 @@ async fn said(app: &App, conversation: &str) -> (Vec<String>, usize, Value) {
         .filter_map(|part| part["text"].as_str())
         .map(str::to_owned)
         .collect();
-    let asked = json!({"conversationId": conversation});
-    let page = app.call("conversation/checkpoints", asked).await.unwrap();
+    let page = app.ask("conversation/checkpoints", conversation).await;
     let checkpoints = page["checkpoints"].as_array().unwrap();
     for checkpoint in checkpoints {
         let one = app
@@ -148,8 +147,7 @@ async fn what_is_said_in_a_form_that_is_not_known_is_told_as_it_stands() {
     put(&home, "newer", newer);
     assert_eq!(found(&app, "newer").await, []);
     let conversation = adopt(&app, "newer").await;
-    let asked = json!({"conversationId": conversation});
-    let history = app.call("conversation/history", asked).await.unwrap();
+    let history = app.ask("conversation/history", conversation).await;
     assert_eq!(
         history["messages"][2]["content"],
         json!([{"type": "", "raw": {"text": "ask 1"}}])
@@ -271,13 +269,7 @@ async fn a_file_that_is_no_longer_what_it_was_ends_the_pages() {
         let page = json!({"conversationId": conversation, "limit": 4});
         let page = app.call("conversation/history", page).await.unwrap();
         assert_eq!(page["messages"].as_array().unwrap().len(), 4);
-        let old = app
-            .call(
-                "conversation/checkpoints",
-                json!({"conversationId": conversation}),
-            )
-            .await
-            .unwrap();
+        let old = app.ask("conversation/checkpoints", &conversation).await;
         let old = old["checkpoints"].as_array().unwrap();
         assert_eq!(old.len(), 20);
         change();

@@ -11,13 +11,12 @@ use serde_json::json;
 
 use crate::home::Home;
 use crate::keeping::keep;
-use crate::support::App;
+use crate::resumed::check_resumed;
+use crate::support::{App, id_in};
 
 /// Makes a conversation of two turns with a kept copy of its transcript. Returns its id and the transcript's path.
 async fn kept(home: &Home) -> (ConversationId, PathBuf) {
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     (id, home.transcript_of(&app, id).await)
@@ -37,10 +36,7 @@ fn aside(transcript: &Path) -> PathBuf {
 async fn assert_goes_on(app: &App, id: ConversationId) {
     let turn = app.send(id, "three").await;
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Archive, Fidelity::Full, 0)
-    );
+    check_resumed(&resumed, Via::Archive, Fidelity::Full, 0);
     assert_eq!(app.remembered(id).await, ["one", "two", "three"]);
 }
 
@@ -50,8 +46,7 @@ async fn a_prompt_goes_on_from_the_kept_copy() {
         let home = Home::new();
         let (id, transcript) = kept(&home).await;
         blank(&transcript, bytes);
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         assert_goes_on(&app, id).await;
         assert_eq!(fs::read(aside(&transcript)).unwrap(), vec![0; bytes]);
     }
@@ -63,8 +58,7 @@ async fn restore_sets_the_file_aside_and_puts_the_copy_in_its_place() {
     let (id, transcript) = kept(&home).await;
     let whole = fs::read(&transcript).unwrap();
     blank(&transcript, 100);
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let answer = app
         .call("transcript/restore", json!({"conversationId": id}))
         .await;
@@ -80,8 +74,7 @@ async fn restore_sets_the_file_aside_and_puts_the_copy_in_its_place() {
 async fn the_history_is_read_from_the_kept_copy() {
     let home = Home::keeping_nothing();
     let (id, transcript) = kept(&home).await;
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     blank(&transcript, 100);
     let history = app
         .call("conversation/history", json!({"conversationId": id, "limit": 10}))
@@ -98,13 +91,12 @@ async fn a_branch_is_made_of_the_kept_copy() {
     let home = Home::keeping_nothing();
     let (id, transcript) = kept(&home).await;
     let whole = fs::read(&transcript).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let place = app.checkpoints(id).await[0].id.clone();
     blank(&transcript, 100);
     let fork = app.call("conversation/fork", json!({"conversationId": id, "at": place}));
     let forked = fork.await.unwrap();
-    let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+    let branch = id_in(&forked);
     assert_eq!(app.remembered(branch).await, ["one"]);
     assert_eq!(fs::read(&transcript).unwrap(), whole);
     assert!(aside(&transcript).exists());
@@ -118,8 +110,7 @@ async fn what_holds_anything_else_is_not_replaced() {
     let mut other = vec![0; 100];
     other[99] = b'x';
     fs::write(&transcript, &other).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let restored = app
         .call("transcript/restore", json!({"conversationId": id}))
         .await;

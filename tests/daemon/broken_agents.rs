@@ -168,8 +168,7 @@ async fn answer_changed_by(command: &str) -> Value {
         home.data().display(),
         script.display()
     ));
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     let prompt = json!({"conversationId": id, "prompt": "one"});
     raw.ask("conversation/prompt", prompt).await

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 use super::error_words;
 use crate::home::Home;
+use crate::moved_trees::folder_of;
+use crate::resumed::check_resumed;
 use crate::support::{App, refused};
 
 /// Exports a conversation as a bundle and returns the answer.
@@ -28,8 +30,7 @@ pub(crate) async fn import(app: &App, params: Value) -> Result<Conversation, Bri
 /// Makes a conversation with these prompts, each after the first in a new fork in place, and exports it. Returns its
 /// id, the path of its bundle, and its head.
 async fn exported(there: &Home, texts: &[&str]) -> (ConversationId, String, UpstreamId) {
-    let (_daemon, app) = there.opened().await;
-    let id = app.make(&there.project()).await;
+    let (_daemon, app, id) = there.begun(&[]).await;
     for (number, text) in texts.iter().enumerate() {
         if number > 0 {
             app.fork(id, true).await.unwrap();
@@ -139,10 +140,7 @@ async fn a_bundle_goes_on_in_another_home_and_folder() {
     );
 
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Full, 0)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Full, 0);
     assert_eq!(
         app.remembered(id).await,
         ["one [[tool read {\"a\":1}]]", "two", "go on"]
@@ -163,8 +161,7 @@ async fn a_bundle_goes_on_in_another_home_and_folder() {
 async fn a_chain_comes_along_whole() {
     let (there, here) = (Home::new(), Home::new());
     let (id, path, chain, told) = {
-        let (_daemon, app) = there.opened().await;
-        let id = app.make(&there.project()).await;
+        let (_daemon, app, id) = there.begun(&[]).await;
         app.send(id, "one").await;
         app.fork(id, true).await.unwrap();
         app.send(id, "two [[forget]]").await;
@@ -208,8 +205,7 @@ async fn a_chain_comes_along_whole() {
 #[tokio::test]
 async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     app.fork(id, true).await.unwrap();
     app.send(id, "two").await;
     let path = bundled(&app, id).await;
@@ -257,8 +253,7 @@ async fn new_ids_make_a_second_conversation_of_the_same_daemon() {
 #[tokio::test]
 async fn a_busy_conversation_is_exported_as_it_stands() {
     let (there, here) = (Home::new(), Home::new());
-    let (daemon, app) = there.opened().await;
-    let id = app.make(&there.project()).await;
+    let (daemon, app, id) = there.begun(&[]).await;
     app.send(id, "one").await;
     let mut raw = daemon.raw().await;
     let (_, turn) = raw.hang(id).await;
@@ -286,8 +281,7 @@ async fn a_busy_conversation_is_exported_as_it_stands() {
 #[tokio::test]
 async fn an_open_question_is_pending_and_comes_along_as_an_orphan() {
     let (there, here) = (Home::new(), Home::new());
-    let (daemon, app) = there.opened().await;
-    let id = app.make(&there.project()).await;
+    let (daemon, app, id) = there.begun(&[]).await;
     let mut raw = daemon.raw().await;
     raw.run(id, "[[ask Really?]] [[say Done]]").await;
     let mut raised = raw.event("interruptRaised").await["interrupt"].clone();
@@ -311,8 +305,7 @@ async fn an_open_question_is_pending_and_comes_along_as_an_orphan() {
 async fn side_files_come_along_and_a_torn_line_does_not() {
     let (there, here) = (Home::new(), Home::new());
     let (id, path, head) = {
-        let (_daemon, app) = there.opened().await;
-        let id = app.make(&there.project()).await;
+        let (_daemon, app, id) = there.begun(&[]).await;
         app.send(id, "one").await;
         app.close(id).await;
         let head = app.get(id).await.head.unwrap();
@@ -365,8 +358,7 @@ async fn side_files_come_along_and_a_torn_line_does_not() {
 async fn what_is_not_there_is_named() {
     let (there, here) = (Home::keeping_nothing(), Home::new());
     let (id, path, lost) = {
-        let (_daemon, app) = there.opened().await;
-        let id = app.make(&there.project()).await;
+        let (_daemon, app, id) = there.begun(&[]).await;
         app.send(id, "one").await;
         app.fork(id, true).await.unwrap();
         app.send(id, "two").await;
@@ -392,8 +384,7 @@ async fn what_is_not_there_is_named() {
 async fn a_conversation_that_nobody_spoke_in_comes_along_too() {
     let (there, here) = (Home::new(), Home::new());
     let (id, path) = {
-        let (_daemon, app) = there.opened().await;
-        let id = app.make(&there.project()).await;
+        let (_daemon, app, id) = there.begun(&[]).await;
         (id, bundled(&app, id).await)
     };
     let (_daemon, app) = here.opened().await;
@@ -456,16 +447,7 @@ async fn nothing_is_written_over_a_transcript_that_differs() {
     let (there, here) = (Home::new(), Home::new());
     let (id, path, head) = exported(&there, &["one", "two"]).await;
     let project = here.project();
-    let folder: String = project
-        .chars()
-        .map(|character| {
-            if character.is_ascii_alphanumeric() {
-                character
-            } else {
-                '-'
-            }
-        })
-        .collect();
+    let folder = folder_of(&project);
     let taken = here
         .data()
         .join(format!("loopback/projects/{folder}/{head}.jsonl"));

@@ -27,8 +27,7 @@ async fn kinds(app: &App, params: Value) -> Vec<(u64, String)> {
 #[tokio::test]
 async fn a_transcript_is_checked_by_its_id_or_its_conversations() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let by_conversation = json!({"conversationId": id});
     refused(
         app.call("transcript/check", by_conversation.clone()).await,
@@ -105,8 +104,7 @@ const CHECKS: usize = 8;
 #[tokio::test]
 async fn checks_of_a_long_transcript_keep_no_history_waiting() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let long = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, long) = home.begun(&["one"]).await;
     app.close(long).await;
     let other = app.begun(&home.project(), &["two"]).await;
     let path = home.transcript_of(&app, long).await;

@@ -86,8 +86,7 @@ async fn listed(app: &App) -> Vec<ConversationId> {
 #[tokio::test]
 async fn lists_and_the_newest_of_a_folder_are_in_the_order_of_changes() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let ahead = app.make(&home.project()).await;
+    let (daemon, app, ahead) = home.begun(&[]).await;
     let newest = app.make(&home.project()).await;
     drop((app, daemon));
     in_a_later_millennium(&home, "updatedAt", ahead);
@@ -113,8 +112,7 @@ async fn lists_and_the_newest_of_a_folder_are_in_the_order_of_changes() {
 #[tokio::test]
 async fn a_call_is_remembered_although_the_clock_is_ahead() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let prompt = |request: &str| json!({"conversationId": id, "prompt": request, "requestId": request});
     let first = app.call("conversation/prompt", prompt("first")).await.unwrap();
     drop((app, daemon));
@@ -144,8 +142,7 @@ async fn backups_are_made_again_after_the_clock_was_ahead() {
 #[tokio::test]
 async fn backups_stay_although_the_clock_is_ahead() {
     let home = Home::with_config("[keep]\ndays = 2\n");
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
     let file = File::options()
@@ -172,8 +169,7 @@ async fn backups_stay_although_the_clock_is_ahead() {
 #[tokio::test]
 async fn siblings_are_in_the_order_in_which_they_were_made() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let parent = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, parent) = home.begun(&["first"]).await;
     let ahead = app.fork(parent, false).await.unwrap().conversation.id;
     let later = app.fork(parent, false).await.unwrap().conversation.id;
     drop((app, daemon));

@@ -12,8 +12,7 @@ use crate::support::refused;
 #[tokio::test]
 async fn a_closed_conversation_comes_back_with_the_next_prompt() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     app.close(id).await;
     let first = app.send(id, "first").await;
     let mut events = app.events(id).await;
@@ -99,8 +98,7 @@ async fn a_reset_starts_anew_under_the_same_id() {
 #[tokio::test]
 async fn a_conversation_can_be_reset_and_deleted_before_anything_was_said() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     app.ask("conversation/reset", id).await;
     assert_eq!(app.say(id, "hello").await.words, "echo: hello");
     let id = app.make(&home.project()).await;
@@ -113,8 +111,7 @@ async fn a_conversation_can_be_reset_and_deleted_before_anything_was_said() {
 async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
     for delete in [false, true] {
         let home = Home::new();
-        let (_daemon, app) = home.opened().await;
-        let id = app.make(&home.project()).await;
+        let (_daemon, app, id) = home.begun(&[]).await;
         let mut held = vec![app.send(id, "one").await.upstream_id];
         app.fork(id, true).await.unwrap();
         held.push(app.send(id, "two").await.upstream_id);
@@ -149,8 +146,7 @@ async fn deleting_keeps_or_deletes_the_transcripts_of_the_whole_lineage() {
 #[tokio::test]
 async fn a_conversation_that_rests_gives_its_agent_back_and_goes_on() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.002\nagent_idle_minutes = 0\n");
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     for round in 0..3 {
         let turn = app.send(id, &format!("round {round}")).await;

@@ -205,8 +205,7 @@ async fn an_export_tells_what_the_rollout_lacks() {
     write(&rollout(&home, ROOT_ID), ROOT.as_bytes());
     let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": ROOT_ID, "cwd": home.project()});
-    let made = app.call("conversation/adopt", params).await.unwrap();
-    let id = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+    let id = app.made_by("conversation/adopt", params).await;
     assert_eq!(bundle(&app, id).await.get("missing"), None);
     let ends = ROOT
         .match_indices("\"task_complete\"")

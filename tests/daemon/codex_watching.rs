@@ -1,7 +1,6 @@
 //! Events about Codex's rollouts while they grow and when they are loaded. A script stands in for Codex; the test
 //! writes to the rollouts as Codex would.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Checkpoints;
 use std::fs;
 use std::io::Write;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use crate::codex::{ROOT, ROOT_ID, rollout, write};
 use crate::home::Home;
 use crate::scripted;
-use crate::support::{App, refused, within};
+use crate::support::{App, refused};
 use crate::watching::saved;
 
 /// The id of the last of the six turns in the root's rollout.
@@ -24,10 +23,7 @@ const LAST_TURN: &str = "01a1fcbf-e9e8-7521-8543-749c58e4d408";
 pub(crate) fn home() -> Home {
     let home = Home::new();
     let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#;
-    let agent = scripted::configured("codex", Some(capabilities));
-    let transcripts = home.path().join("codex");
-    let kind = format!("kind = \"codex\"\ntranscripts = \"{}\"", transcripts.display());
-    let agent = agent.replace("kind = \"generic\"", &kind);
+    let agent = scripted::configured_kind(&home, "codex", capabilities);
     home.configure(&format!("default_agent = \"loopback\"\n{agent}"));
     write(&rollout(&home, ROOT_ID), five_turns());
     home
@@ -53,8 +49,7 @@ fn append(home: &Home, text: &str) {
 
 pub(crate) async fn adopt(app: &App, home: &Home) -> ConversationId {
     let params = json!({"upstreamId": ROOT_ID, "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap()
+    app.made_by("conversation/adopt", params).await
 }
 
 #[tokio::test]
@@ -75,12 +70,12 @@ async fn each_turn_of_a_rollout_is_saved_when_its_end_is_on_disk() {
             (step, "sixth [[text six]]"),
             "only turns after the adoption count"
         );
-        let page = within(app.client.call(Checkpoints {
-            conversation_id: id.into(),
-            ..Default::default()
-        }))
-        .await
-        .unwrap();
+        let page = app
+            .answer(Checkpoints {
+                conversation_id: id.into(),
+                ..Default::default()
+            })
+            .await;
         let same = page.checkpoints.into_iter().find(|other| other.step == step);
         assert_eq!(same, Some(told));
     }

@@ -22,8 +22,7 @@ struct Bundle {
 }
 
 async fn exported(there: &Home) -> Bundle {
-    let (_daemon, app) = there.opened().await;
-    let id = app.begun(&there.project(), &["one"]).await;
+    let (_daemon, app, id) = there.begun(&["one"]).await;
     let transcript = there.transcript_of(&app, id).await;
     let results = transcript.with_extension("").join("tool-results");
     fs::create_dir_all(&results).unwrap();
@@ -180,8 +179,7 @@ async fn only_the_files_of_sessions_are_written() {
 #[tokio::test]
 async fn what_lies_beside_a_transcript_otherwise_is_left_out_of_a_bundle() {
     let (there, here) = (Home::new(), Home::new());
-    let (_daemon, app) = there.opened().await;
-    let id = app.begun(&there.project(), &["one"]).await;
+    let (_daemon, app, id) = there.begun(&["one"]).await;
     let beside = there.transcript_of(&app, id).await.with_extension("");
     for name in ["memory/MEMORY.md", "subagents/agent-1.jsonl", "notes"] {
         fs::create_dir_all(beside.join(name).parent().unwrap()).unwrap();

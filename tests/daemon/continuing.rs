@@ -78,8 +78,7 @@ fn cut_before(path: &Path, text: &str) {
 #[tokio::test]
 async fn d3_a_limited_prompt_goes_on_by_itself_at_the_reset() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (_daemon, app, id) = home.begun(&["before"]).await;
     let mut events = app.events(id).await;
     let limited = send_and_wait(&app, id, "[[limit 1]]").await;
     let failure = limited.failure.unwrap();
@@ -107,8 +106,7 @@ async fn d3_a_limited_prompt_goes_on_by_itself_at_the_reset() {
 #[tokio::test]
 async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (daemon, app, id) = home.begun(&["before"]).await;
     let limited = send_and_wait(&app, id, "[[limit 1]][[say done]]").await;
     let at = limited.continuation.unwrap().at;
     let transcript = home.transcript_of(&app, id).await;
@@ -143,8 +141,7 @@ async fn it_outlives_the_daemon_and_sends_the_prompt_that_the_transcript_lacks()
 #[tokio::test]
 async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let limited = app.send(id, "[[limit 1]]").await;
     assert_eq!(limited.continuation, None, "no continuation was requested");
     let mut events = app.events(id).await;
@@ -176,8 +173,7 @@ async fn f18_a_continuation_that_went_out_does_not_go_out_again_after_a_crash() 
 #[tokio::test]
 async fn a_continuation_that_its_agent_cancels_unasked_is_not_lost() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let limited = send_and_wait(&app, id, "[[skip next]][[limit 1]]").await;
     let turn = continued(&mut events).await;
@@ -199,8 +195,7 @@ async fn a_continuation_that_its_agent_cancels_unasked_is_not_lost() {
 #[tokio::test]
 async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let call = |with: Value| {
         let mut params = json!({"conversationId": id});
         params
@@ -243,8 +238,7 @@ async fn it_can_be_called_off_and_bad_input_is_told_what_to_do() {
 #[tokio::test]
 async fn it_waits_without_its_agent() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.001\n");
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
     events.until("closed").await;
@@ -256,8 +250,7 @@ async fn it_waits_without_its_agent() {
 /// Kills daemon and agent while a prompt is being sent, before or after the agent has read it. Returns the conversation
 /// and the prompt's parameters.
 async fn killed_with(home: &Home, gate: &Gate, text: &str, is_read: bool) -> (ConversationId, Value) {
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (daemon, app, id) = home.begun(&["before"]).await;
     if !is_read {
         gate.hold("session/prompt");
     }
@@ -278,8 +271,7 @@ async fn killed_with(home: &Home, gate: &Gate, text: &str, is_read: bool) -> (Co
 #[tokio::test]
 async fn a_prompt_that_a_killed_agent_never_read_goes_out_again() {
     let (home, gate) = Gate::home();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (_daemon, app, id) = home.begun(&["before"]).await;
     gate.hold("session/prompt");
     let mut events = app.events(id).await;
     let params = json!({"conversationId": id, "prompt": "never read"});
@@ -362,8 +354,7 @@ async fn a_limit_that_is_still_on_is_met_once() {
 #[tokio::test]
 async fn d3_a_text_that_meets_a_limit_does_not_go_out_again() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (_daemon, app, id) = home.begun(&["before"]).await;
     let mut events = app.events(id).await;
     let text = "[[write made.txt x]][[limit 1]]";
     go_on(&app, id, json!({"at": AT_ONCE, "text": text})).await;
@@ -384,8 +375,7 @@ async fn d3_what_was_answered_elsewhere_is_not_gone_on_with() {
         (append_reply, &asked[..2]),
     ] {
         let home = Home::new();
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["before"]).await;
+        let (_daemon, app, id) = home.begun(&["before"]).await;
         let limited = send_and_wait(&app, id, "[[limit 3600]]").await;
         assert!(limited.continuation.is_some());
         append(&home.transcript_of(&app, id).await, "elsewhere");
@@ -432,8 +422,7 @@ async fn f18_a_retry_of_what_was_gone_on_with_is_the_same_prompt() {
 #[tokio::test]
 async fn a_later_prompt_is_not_taken_for_the_one_that_waits() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (daemon, app, id) = home.begun(&["before"]).await;
     send_and_wait(&app, id, "[[limit 4]] one").await;
     let transcript = home.transcript_of(&app, id).await;
     daemon.kill();

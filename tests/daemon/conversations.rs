@@ -64,8 +64,7 @@ async fn a_new_conversation_may_be_opened_at_once() {
 #[tokio::test]
 async fn a_conversation_shows_the_usage_that_its_agent_last_reported() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     assert_eq!(app.get(id).await.usage, None);
     app.send(id, "one").await;
     let first = app.get(id).await.usage.unwrap();
@@ -84,8 +83,7 @@ async fn a_conversation_shows_the_usage_that_its_agent_last_reported() {
 #[tokio::test]
 async fn the_upstream_id_is_kept_although_the_first_turn_fails() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let turn = app.send(id, "[[fail network]]").await;
     assert_eq!(turn.stop_reason, StopReason::Failed);
     let chain = app.chain(id).await;
@@ -184,8 +182,7 @@ async fn a_deleted_conversation_is_not_listed() {
 #[tokio::test]
 async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let first = app.send(id, "one").await.upstream_id;
     app.fork(id, true).await.unwrap();
     let second = app.send(id, "two").await.upstream_id;
@@ -210,8 +207,7 @@ async fn a_conversation_is_found_by_prefix_and_by_any_id_that_it_ever_held() {
 #[tokio::test]
 async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["open it"]).await;
+    let (_daemon, app, id) = home.begun(&["open it"]).await;
     let update =
         json!({"conversationId": id, "title": "named", "settings": {"model": "loop-2", "mode": "plan"}});
     let updated = app.call("conversation/update", update).await.unwrap();
@@ -253,8 +249,7 @@ async fn an_update_takes_hold_of_the_open_session_or_of_nothing() {
 #[tokio::test]
 async fn a_conversation_that_nobody_named_takes_the_name_that_the_agent_gives_it() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let unnamed = app.make(&home.project()).await;
+    let (daemon, app, unnamed) = home.begun(&[]).await;
     let named = app.make_with(&home.project(), json!({"title": "mine"})).await.id;
     for id in [unnamed, named] {
         app.send(id, "the first words").await;
@@ -269,8 +264,7 @@ async fn a_conversation_that_nobody_named_takes_the_name_that_the_agent_gives_it
 #[tokio::test]
 async fn the_status_tells_what_runs() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let status = app.call("daemon/status", json!({})).await.unwrap();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["protocolVersion"], 1);

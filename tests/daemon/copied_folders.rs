@@ -21,8 +21,7 @@ fn left_over(found: &Value) -> Vec<(&str, &Value)> {
 #[tokio::test]
 async fn a_daemon_on_a_copy_of_the_data_folder_spares_the_agents_of_the_original() {
     let (original, copy) = (Home::new(), Home::new());
-    let (_daemon, app) = original.opened().await;
-    let id = app.begun(&original.project(), &["one"]).await;
+    let (_daemon, app, id) = original.begun(&["one"]).await;
     let agent = original.only_agent();
     fs::create_dir_all(copy.data()).unwrap();
     for name in ["instance", "journal.jsonl"] {

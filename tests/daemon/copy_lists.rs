@@ -2,22 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind};
 use serde_json::{Value, json};
 
+use super::set_aside::kept_and_stopped;
 use crate::carrying::files_below;
 use crate::home::Home;
 use crate::keeping::{keep, lose};
 use crate::support::App;
-
-/// Makes a conversation with a kept copy and stops the daemon. Returns the conversation and the folder of the copy.
-async fn kept(home: &Home) -> (ConversationId, PathBuf) {
-    let (_daemon, app) = home.opened().await;
-    super::set_aside::kept(home, &app).await
-}
 
 /// Returns the names and contents of the copies, without the list.
 fn copies(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -48,19 +42,12 @@ async fn kept_again(app: &App, id: ConversationId) {
     keep(app, json!({"conversationId": id})).await.unwrap();
 }
 
-async fn set_aside(app: &App) -> usize {
-    let answer = app.call("daemon/diagnose", json!({"agents": false})).await;
-    let all = serde_json::from_value::<Diagnosis>(answer.unwrap()).unwrap();
-    let found = all.diagnostics.iter();
-    found.filter(|one| one.kind == DiagnosticKind::SetAside).count()
-}
-
 /// The flipped bit changes the name of a copy in the list; the list still parses.
 #[tokio::test]
 async fn a_flipped_bit_in_the_list_deletes_no_copy() {
     for is_old in [false, true] {
         let home = Home::new();
-        let (id, folder) = kept(&home).await;
+        let (id, folder) = kept_and_stopped(&home).await;
         let list = folder.join("kept.json");
         let mut text = fs::read(&list).unwrap();
         if is_old {
@@ -71,8 +58,7 @@ async fn a_flipped_bit_in_the_list_deletes_no_copy() {
         text[at] ^= 2;
         fs::write(&list, &text).unwrap();
         let before = copies(&folder);
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         kept_again(&app, id).await;
         let after: Vec<Vec<u8>> = files_below(&home.data().join("kept"))
             .iter()
@@ -81,7 +67,7 @@ async fn a_flipped_bit_in_the_list_deletes_no_copy() {
         assert!(before.values().all(|copy| after.contains(copy)), "{is_old}");
         // A list without a checksum loses only the entry that matches no copy, and is rewritten with a checksum.
         assert_eq!(after.contains(&text), !is_old, "the list is set aside");
-        assert_eq!(set_aside(&app).await, 1, "{is_old}");
+        assert_eq!(app.set_aside().await.len(), 1, "{is_old}");
         // `kept_again` copied the whole session, so it can be restored.
         lose(&home);
         assert_eq!(app.remembered(id).await, ["first", "second"], "{is_old}");
@@ -91,17 +77,16 @@ async fn a_flipped_bit_in_the_list_deletes_no_copy() {
 #[tokio::test]
 async fn a_list_of_the_version_before_is_read_and_then_written_with_a_checksum() {
     let home = Home::new();
-    let (id, folder) = kept(&home).await;
+    let (id, folder) = kept_and_stopped(&home).await;
     let list = folder.join("kept.json");
     let old = in_the_old_form(&fs::read(&list).unwrap());
     fs::write(&list, old.to_string()).unwrap();
     {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         lose(&home);
         assert_eq!(app.remembered(id).await, ["first"]);
         kept_again(&app, id).await;
-        assert_eq!(set_aside(&app).await, 0);
+        assert_eq!(app.set_aside().await.len(), 0);
         lose(&home);
         assert_eq!(app.remembered(id).await[..2], ["first", "[[recall]]"]);
     }
@@ -116,17 +101,16 @@ async fn a_list_of_the_version_before_is_read_and_then_written_with_a_checksum()
 #[tokio::test]
 async fn a_list_with_an_unknown_member_is_not_taken_for_less() {
     let home = Home::new();
-    let (id, folder) = kept(&home).await;
+    let (id, folder) = kept_and_stopped(&home).await;
     let list = folder.join("kept.json");
     let mut old = in_the_old_form(&fs::read(&list).unwrap());
     old["pinned"] = json!(true);
     let text = old.to_string();
     fs::write(&list, &text).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     kept_again(&app, id).await;
     let lists = files_below(&home.data().join("kept"));
     let mut lists = lists.iter().filter(|path| path.ends_with("kept.json"));
     assert!(lists.any(|path| fs::read_to_string(path).unwrap() == text));
-    assert_eq!(set_aside(&app).await, 1);
+    assert_eq!(app.set_aside().await.len(), 1);
 }

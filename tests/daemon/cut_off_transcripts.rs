@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::keeping::keep;
-use crate::support::App;
+use crate::resumed::check_resumed;
+use crate::support::{App, id_in};
 
 const PROMPTS: [&str; 4] = ["one", "two", "three", "four"];
 
@@ -50,10 +51,7 @@ async fn a_resume_restores_what_the_backup_has_and_keeps_what_came_after_it() {
     let (_daemon, app) = home.opened().await;
     let (id, path) = cut_off(&home, &app).await;
     let resumed = app.send(id, "five").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Archive, Fidelity::Full, 0)
-    );
+    check_resumed(&resumed, Via::Archive, Fidelity::Full, 0);
     assert_eq!(app.remembered(id).await, [&PROMPTS[..], &["five"]].concat());
     assert_eq!(
         app.lineage(id).await.last().unwrap().reason,
@@ -93,7 +91,7 @@ async fn what_the_backup_has_is_read_branched_and_edited_before_a_resume() {
         json!({"conversationId": id, "at": places[1].id}),
     );
     let fork = fork.await.unwrap();
-    let fork = serde_json::from_value(fork["conversation"]["id"].clone()).unwrap();
+    let fork = id_in(&fork);
     assert_eq!(app.remembered(fork).await, PROMPTS[..2]);
     assert_eq!(app.remembered(id).await, PROMPTS);
 

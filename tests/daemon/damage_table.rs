@@ -242,13 +242,7 @@ async fn row(format: Format, damage: Damage) -> [String; 8] {
     let params = json!({"upstreamId": HELD, "agent": format.agent(), "cwd": home.project()});
     let adopted = app.call("conversation/adopt", params).await.unwrap();
     let conversation = &adopted["conversation"]["id"];
-    let page = app
-        .call(
-            "conversation/checkpoints",
-            json!({"conversationId": conversation}),
-        )
-        .await
-        .unwrap();
+    let page = app.ask("conversation/checkpoints", conversation).await;
     let place = &page["checkpoints"][0]["id"];
     for id in [HELD, NOBODYS] {
         damage(format, &home, id);

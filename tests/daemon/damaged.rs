@@ -13,7 +13,8 @@ use super::error_words;
 use super::external_changes::limit_files;
 use crate::carrying::files_below;
 use crate::home::Home;
-use crate::support::{App, refused, tried};
+use crate::resumed::check_resumed;
+use crate::support::{App, id_in, refused, tried};
 use crate::watching::{append, turn};
 
 /// Damages a transcript: the record of the first message with `text` is no longer valid JSON.
@@ -63,10 +64,7 @@ async fn a_whole_transcript_is_full() {
     let (_daemon, app) = home.opened().await;
     let (id, _) = three_turns(&home, &app).await;
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Full, 0)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Full, 0);
 }
 
 /// A record in the middle is unreadable. The agent silently continues without it; the daemon reports partial fidelity.
@@ -92,10 +90,7 @@ async fn a_torn_record_in_the_middle_is_partial() {
     );
     let turn = app.send(id, "go on").await;
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Partial, 1);
     assert_eq!(turn.upstream_id.as_str(), head);
     let told: Vec<(String, String)> = app
         .recall(id)
@@ -140,7 +135,7 @@ async fn what_was_gone_back_behind_within_the_agent_is_no_loss() {
     raw.hang(id).await;
     let branch = app.call("conversation/fork", fork(false)).await.unwrap();
     assert_eq!(branch["fidelity"], "full");
-    let branch: ConversationId = serde_json::from_value(branch["conversation"]["id"].clone()).unwrap();
+    let branch = id_in(&branch);
     let resumed = app.send(branch, "on the branch").await.resumed.unwrap();
     assert_eq!((resumed.fidelity, resumed.missing_turns), (Fidelity::Full, 0));
     assert_eq!(
@@ -175,8 +170,7 @@ async fn what_was_copied_stays_a_copy_when_its_end_is_gone_back_behind() {
 #[tokio::test]
 async fn a_torn_record_leads_to_the_ancestor_that_keeps_more() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     app.send(id, "two").await;
     app.fork(id, true).await.unwrap();
     let head = app.send(id, "three").await.upstream_id;
@@ -281,10 +275,7 @@ async fn a_lost_tail_is_partial() {
         lines.truncate(prompt);
     });
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Partial, 1);
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
@@ -304,10 +295,7 @@ async fn a_branch_without_any_turn_is_partial() {
     let history = app.ask("conversation/history", id).await;
     assert_eq!(history["gaps"][0]["kind"], "behind", "{history}");
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Partial, 3)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Partial, 3);
 }
 
 /// Abandoned turns are still in the file and are no gap. Turns that are not in the file are a gap, unless they are not
@@ -386,10 +374,7 @@ async fn turns_that_were_carried_over_are_missed_too() {
             ErrorKind::NotResumable,
         );
         let resumed = app.send(id, "go on").await.resumed.unwrap();
-        assert_eq!(
-            (resumed.via, resumed.fidelity, resumed.missing_turns),
-            (Via::Resume, Fidelity::Partial, missing)
-        );
+        check_resumed(&resumed, Via::Resume, Fidelity::Partial, missing);
         assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
     }
 }
@@ -423,8 +408,7 @@ async fn a_reply_that_is_cut_off_is_a_turn_lost() {
 #[tokio::test]
 async fn a_turn_that_was_never_finished_is_no_loss() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let turn = app.send(id, "[[say half an answer]] [[crash]]").await;
     let path = home.transcript(turn.upstream_id.as_str()).unwrap();
     let text = fs::read(&path).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
-use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind, Severity};
+use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use bridge_protocol::event::Event;
 use rustix::io::Errno;
 use serde_json::json;
@@ -121,11 +121,7 @@ async fn a_damaged_journal_loses_no_conversation_and_is_reported() {
             "{what}"
         );
 
-        let answer = app
-            .call("daemon/diagnose", json!({"agents": false}))
-            .await
-            .unwrap();
-        let all = serde_json::from_value::<Diagnosis>(answer).unwrap().diagnostics;
+        let all = app.diagnosed().await;
         let found = all
             .iter()
             .find(|one| one.kind == DiagnosticKind::Store && one.data.get("missingChanges").is_some())
@@ -142,22 +138,13 @@ async fn a_damaged_journal_loses_no_conversation_and_is_reported() {
     }
 }
 
-async fn diagnosed(app: &App) -> Vec<Diagnostic> {
-    let answer = app
-        .call("daemon/diagnose", json!({"agents": false}))
-        .await
-        .unwrap();
-    serde_json::from_value::<Diagnosis>(answer).unwrap().diagnostics
-}
-
 /// A journal without errors may be an older copy of itself.
 #[tokio::test]
 async fn a_journal_from_a_backup_loses_nothing_that_came_later() {
     let (home, begun, _) = home_with_conversations().await;
     let journal = home.data().join("journal.jsonl");
     let backup = fs::read(&journal).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     app.make(&home.project()).await;
     app.send(begun, "three").await;
     let before = ids(&app).await;
@@ -168,11 +155,10 @@ async fn a_journal_from_a_backup_loses_nothing_that_came_later() {
             // This is the state after a loss of power.
             fs::write(home.data().join("store.trust"), "another boot").unwrap();
         }
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (daemon, app) = home.opened().await;
         assert_eq!(ids(&app).await, before, "{is_believed}");
         assert_eq!(app.remembered(begun).await[..3], ["one", "two", "three"]);
-        let all = diagnosed(&app).await;
+        let all = app.diagnosed().await;
         let found = all.iter().find(|one| one.data.contains_key("restoredChanges"));
         let expected = if is_believed {
             Severity::Warning
@@ -214,8 +200,7 @@ async fn a_change_of_a_newer_version_ends_the_start_and_stays() {
         assert_eq!(fs::read_to_string(&journal).unwrap(), newer);
     }
     fs::write(&journal, &text).unwrap();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(ids(&app).await, before);
     assert_eq!(app.remembered(begun).await, ["one", "two"]);
 }
@@ -228,9 +213,7 @@ async fn what_is_beside_a_store_that_is_missing_stays_and_is_reported() {
         &["store", "journal.jsonl", "store.trust"],
     ] {
         let home = Home::new();
-        let daemon = home.start();
-        let app = daemon.app().await;
-        let id = app.make(&home.project()).await;
+        let (daemon, app, id) = home.begun(&[]).await;
         app.send(id, &"long ".repeat(4_000)).await;
         drop(daemon);
         let bodies: Vec<Vec<u8>> = files(&home.data().join("bodies")).into_values().collect();
@@ -242,11 +225,10 @@ async fn what_is_beside_a_store_that_is_missing_stays_and_is_reported() {
                 false => fs::remove_file(path).unwrap(),
             }
         }
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         let left: Vec<Vec<u8>> = files(&home.data()).into_values().collect();
         assert!(bodies.iter().all(|body| left.contains(body)), "{removed:?}");
-        let all = diagnosed(&app).await;
+        let all = app.diagnosed().await;
         let found = all.iter().find(|one| one.data.contains_key("missingChanges"));
         assert_eq!(found.map(|one| one.severity), Some(Severity::Error), "{all:#?}");
     }
@@ -277,9 +259,8 @@ async fn what_was_lost_is_reported_once_and_its_files_stay() {
     fs::write(&plan, format!("{}\n{}\n", notes[0], notes[1])).unwrap();
 
     for is_settled in [false, true] {
-        let daemon = home.start();
-        let app = daemon.app().await;
-        let all = diagnosed(&app).await;
+        let (daemon, app) = home.opened().await;
+        let all = app.diagnosed().await;
         let found = all
             .iter()
             .find(|one| one.data.get("missingChanges") == Some(&json!(1)));
@@ -302,11 +283,7 @@ async fn what_neither_file_has_is_reported() {
     fs::remove_dir_all(home.data().join("store")).unwrap();
     let (_daemon, app) = home.opened().await;
     assert!(ids(&app).await.len() + 1 >= before.len());
-    let answer = app
-        .call("daemon/diagnose", json!({"agents": false}))
-        .await
-        .unwrap();
-    let all = serde_json::from_value::<Diagnosis>(answer).unwrap().diagnostics;
+    let all = app.diagnosed().await;
     let found = all
         .iter()
         .find(|one| one.data.get("missingChanges") == Some(&json!(1)));
@@ -370,7 +347,7 @@ async fn a_damaged_end_that_the_database_does_not_cover_is_reported() {
                 let (_daemon, app) = home.opened().await;
                 let ids = ids(&app).await;
                 assert_eq!(ids, [first.to_string()], "{what}, {boot}: {second} is damaged");
-                let all = diagnosed(&app).await;
+                let all = app.diagnosed().await;
                 let mut errors = all.iter().filter(|one| one.severity == Severity::Error);
                 let has_error = errors.any(|one| one.kind == DiagnosticKind::Store);
                 assert_eq!(has_error, is_reported && start == 0, "{what}, {boot}: {all:#?}");
@@ -419,7 +396,7 @@ async fn a_journal_and_a_database_that_went_different_ways_are_merged() {
             let mut found = ids(&app).await;
             found.sort();
             assert_eq!(found, made, "{title}, by the journal alone: {is_alone}");
-            let all = diagnosed(&app).await;
+            let all = app.diagnosed().await;
             let mut errors = all.iter().filter(|one| one.severity == Severity::Error);
             let has_error = errors.any(|one| one.kind == DiagnosticKind::Store);
             assert_eq!(has_error, !is_alone, "{title}: {all:#?}");
@@ -489,7 +466,7 @@ async fn a_lost_part_of_one_conversation_is_reported_and_hides_no_other() {
                 .map(|one| one.data["conversationId"].clone())
                 .collect::<Vec<_>>()
         };
-        let mut named = reported(diagnosed(&app).await);
+        let mut named = reported(app.diagnosed().await);
         named.sort_by_key(ToString::to_string);
         let mut expected = [json!(hit), json!(doomed)];
         expected.sort_by_key(ToString::to_string);
@@ -505,7 +482,7 @@ async fn a_lost_part_of_one_conversation_is_reported_and_hides_no_other() {
         let mut expected = vec![hit.to_string(), other.to_string()];
         expected.sort();
         assert_eq!(left, expected, "{what}");
-        assert!(reported(diagnosed(&app).await).is_empty(), "{what}");
+        assert!(reported(app.diagnosed().await).is_empty(), "{what}");
         let kept = files(&home.data().join("bodies"));
         let is_kept = kept.values().any(|content| content == b"something else");
         assert_eq!(is_kept, what == "damaged", "nothing is deleted");

@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 use crate::carrying::files_below;
 use crate::continuing::{AT_ONCE, continued, go_on, prompts};
 use crate::home::Home;
-use crate::support::App;
+use crate::support::{App, id_in};
 
 use recorded::{Recorded, VERSIONS, fixture, recordings};
 
@@ -256,8 +256,7 @@ async fn recorded_conversations_continue_of(version: &str) {
 
     let edited = recorded.id("edited");
     assert_eq!(app.remembered(edited).await[2], "Gamma, edited");
-    let undo = json!({"conversationId": edited});
-    app.call("conversation/undo", undo).await.unwrap();
+    app.ask("conversation/undo", edited).await;
     assert_eq!(app.remembered(edited).await[..3], ["Alpha", "Beta", "Gamma"]);
 
     // Records of the earlier version can be read after this version added to them.
@@ -401,7 +400,7 @@ async fn a_recorded_bundle_is_imported_of(version: &str) {
     fs::copy(fixture(version, "edited.bundle"), &bundle).unwrap();
     let params = json!({"path": bundle, "cwd": home.project()});
     let answer = app.call("conversation/import", params).await.unwrap();
-    let id: ConversationId = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
+    let id = id_in(&answer);
     assert_eq!(answer["conversation"]["title"], "Edited, undone, edited again");
     assert_eq!(app.chain(id).await.len(), 3);
     assert_eq!(

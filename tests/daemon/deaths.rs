@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::gate::Gate;
 use crate::scene::{BOTH, Scene, Victim, is_told};
 use crate::signs::Watched;
-use crate::support::tried;
+use crate::support::{id_in, tried};
 
 #[tokio::test]
 async fn at_rest_with_an_open_session() {
@@ -302,7 +302,7 @@ async fn while_it_forks() {
             let dead = scene.kill(victim);
             let answer = scene.answer(forked).await["result"].take();
             assert_eq!(answer["fidelity"], "full", "{answer}");
-            let branch = serde_json::from_value(answer["conversation"]["id"].clone()).unwrap();
+            let branch = id_in(&answer);
             assert_eq!(branch == scene.id, in_place);
             let list = scene.app.call("daemon/work", json!({})).await.unwrap();
             assert_eq!(list, json!({"work": []}));

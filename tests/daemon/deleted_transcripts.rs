@@ -110,8 +110,7 @@ async fn d14_what_is_gone_is_read_from_what_is_kept_and_nothing_is_put_back() {
 #[tokio::test]
 async fn a_bundle_of_what_is_gone_goes_on_elsewhere() {
     let (there, here) = (Home::new(), Home::new());
-    let (_daemon, app) = there.opened().await;
-    let id = app.begun(&there.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = there.begun(&["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = there.transcript_of(&app, id).await;
     let beside = transcript.with_extension("").join("tool-results/r.txt");
@@ -172,8 +171,7 @@ async fn what_the_copy_lacks_is_told() {
 #[tokio::test]
 async fn a_copy_that_cannot_be_read_is_told() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     app.close(id).await;
     let kept = keep(&app, json!({"conversationId": id})).await.unwrap().kept;
     let copy = Path::new(&kept[0].path);
@@ -195,8 +193,7 @@ async fn a_copy_that_cannot_be_read_is_told() {
 #[tokio::test]
 async fn what_is_read_is_the_copy_as_it_is() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     for turns in 1..4 {
         app.close(id).await;
         keep(&app, json!({"conversationId": id})).await.unwrap();
@@ -210,8 +207,7 @@ async fn what_is_read_is_the_copy_as_it_is() {
 #[tokio::test]
 async fn a_place_that_was_left_is_found_in_its_copy() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let places = app.checkpoints(id).await;
     let edit = json!({"conversationId": id, "at": places[1].id, "prompt": "instead"});
     app.call("conversation/edit", edit).await.unwrap();
@@ -237,8 +233,7 @@ async fn a_place_that_was_left_is_found_in_its_copy() {
 #[tokio::test]
 async fn places_in_what_is_gone_can_be_branched_at() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two", "three"]).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
     lose(&home);
@@ -246,8 +241,7 @@ async fn places_in_what_is_gone_can_be_branched_at() {
     let steps: Vec<u64> = places.iter().map(|place| place.step).collect();
     assert_eq!(steps, [1, 2, 3]);
     let params = json!({"conversationId": id, "at": places[1].id});
-    let fork = app.call("conversation/fork", params).await.unwrap();
-    let fork = serde_json::from_value(fork["conversation"]["id"].clone()).unwrap();
+    let fork = app.made_by("conversation/fork", params).await;
     assert_eq!(app.remembered(fork).await, ["one", "two"]);
 }
 
@@ -255,8 +249,7 @@ async fn places_in_what_is_gone_can_be_branched_at() {
 #[tokio::test]
 async fn what_is_gone_is_repaired() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     app.close(id).await;
     let path = home.transcript_of(&app, id).await;
@@ -367,8 +360,7 @@ async fn what_is_unpacked_does_not_stay() {
         true => files_below(&unpacked).len(),
         false => 0,
     };
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let other = app.begun(&home.project(), &["two"]).await;
     app.close(id).await;
     app.close(other).await;
@@ -379,8 +371,7 @@ async fn what_is_unpacked_does_not_stay() {
         (2, 2)
     );
     assert_eq!(texts(), 2);
-    let delete = json!({"conversationId": id, "transcripts": "delete"});
-    app.call("conversation/delete", delete).await.unwrap();
+    app.erase(id).await;
     assert_eq!(texts(), 1);
     daemon.kill();
     let (_daemon, app) = home.opened().await;

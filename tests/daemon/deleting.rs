@@ -126,11 +126,9 @@ async fn a_transcript_that_can_be_read_goes_without_its_agent_or_is_told_with_it
 #[tokio::test]
 async fn a_transcript_that_a_deleted_conversation_had_goes_with_the_next_one() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let head = app.get(id).await.head.unwrap();
-    let keep = json!({"conversationId": id});
-    let deleted = app.call("conversation/delete", keep).await.unwrap();
+    let deleted = app.ask("conversation/delete", id).await;
     assert_eq!(deleted, json!({"adoptable": [head]}));
     let adopt = json!({"upstreamId": head});
     let adopted = app.call("conversation/adopt", adopt).await.unwrap();

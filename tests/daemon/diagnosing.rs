@@ -107,8 +107,7 @@ async fn a_daemon_that_lacks_nothing_but_a_coding_agent_says_so_and_starts_nothi
 #[tokio::test]
 async fn an_agent_that_is_in_use_goes_on() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["mine"]).await;
+    let (_daemon, app, id) = home.begun(&["mine"]).await;
     let processes = |all: &[Diagnostic]| found(all, DiagnosticKind::Agent, "loopback").severity;
     for params in [json!({}), json!({"agents": false})] {
         assert_eq!(processes(&diagnose(&app, params).await), Severity::Ok);
@@ -129,8 +128,7 @@ async fn an_agent_that_is_in_use_goes_on() {
 #[tokio::test]
 async fn a_look_ends_no_agent_that_somebody_has_worked_with() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["mine"]).await;
+    let (_daemon, app, id) = home.begun(&["mine"]).await;
     app.close(id).await;
     for params in [json!({}), json!({"agents": false})] {
         let all = diagnose(&app, params).await;

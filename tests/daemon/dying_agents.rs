@@ -2,7 +2,6 @@
 //! child has ended, since any child may still write.
 
 use bridge_protocol::ConversationId;
-use serde_json::json;
 
 use crate::home::{Home, kill_now};
 use crate::moving::move_to;
@@ -43,8 +42,7 @@ async fn orphaned(home: &Home, app: &App) -> ConversationId {
 #[tokio::test]
 async fn a_move_waits_until_the_children_of_a_dead_agent_have_ended() {
     let home = home("true");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = orphaned(&home, &app).await;
     let elsewhere = home.folder_named("elsewhere");
     let moved = move_to(&app, id, &elsewhere).await.unwrap();
@@ -57,12 +55,10 @@ async fn a_move_waits_until_the_children_of_a_dead_agent_have_ended() {
 #[tokio::test]
 async fn transcripts_are_deleted_when_the_children_of_a_dead_agent_have_ended() {
     let home = home("mkdir started");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let id = orphaned(&home, &app).await;
     let transcript = home.transcript_of(&app, id).await;
-    let params = json!({"conversationId": id, "transcripts": "delete"});
-    app.call("conversation/delete", params).await.unwrap();
+    app.erase(id).await;
     assert_eq!(children(&home), [0; 0]);
     assert!(!transcript.exists());
 }

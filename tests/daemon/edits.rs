@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::{BranchedVia, ConversationState, EditAnswer, UndoAnswer};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::Event;
@@ -20,41 +19,40 @@ use crate::continuing::{continued, go_on};
 use crate::gate::Gate;
 use crate::home::Home;
 use crate::signs::Watched;
-use crate::support::{App, refused, told, within};
+use crate::support::{App, refused};
 
 const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];
 
 async fn edit(app: &App, id: ConversationId, at: &str, text: &str) -> Result<EditAnswer, BridgeError> {
     let prompt = PromptContent::text(text);
-    let edit = app.client.call(Edit {
+    app.result(Edit {
         conversation_id: id.into(),
         at: at.to_owned(),
         prompt,
         ..Default::default()
-    });
-    within(edit).await.map_err(told)
+    })
+    .await
 }
 
 async fn undo(app: &App, id: ConversationId) -> Result<UndoAnswer, BridgeError> {
-    within(app.client.call(Undo {
+    app.result(Undo {
         conversation_id: id.into(),
         ..Default::default()
-    }))
+    })
     .await
-    .map_err(told)
 }
 
 /// Returns the checkpoint of each turn and the message id of its prompt.
 pub(super) async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
     let mut prompts = Vec::new();
     let mut seen = None;
-    for message in within(app.client.call(History {
-        conversation_id: id.into(),
-        ..Default::default()
-    }))
-    .await
-    .unwrap()
-    .messages
+    for message in app
+        .answer(History {
+            conversation_id: id.into(),
+            ..Default::default()
+        })
+        .await
+        .messages
     {
         if message.checkpoint_id != seen {
             prompts.push(message.id);
@@ -71,8 +69,7 @@ pub(super) async fn places(app: &App, id: ConversationId) -> Vec<[String; 2]> {
 #[tokio::test]
 async fn d2_any_earlier_prompt_is_replaced_and_brought_back() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let source = app.get(id).await.head.unwrap();
     let transcript = home.transcript_of(&app, id).await;
     let before = std::fs::read(&transcript).unwrap();
@@ -136,21 +133,21 @@ async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
         let at = places(&app, id).await[1][0].clone();
         let kinds: Vec<&str> = blocks.iter().filter_map(|block| block["type"].as_str()).collect();
         let prompt = PromptContent::blocks(blocks.iter().cloned().map(RawJson::from).collect());
-        let edited = within(app.client.call(Edit {
-            conversation_id: id.into(),
-            at,
-            prompt,
-            ..Default::default()
-        }))
-        .await
-        .unwrap();
+        let edited = app
+            .answer(Edit {
+                conversation_id: id.into(),
+                at,
+                prompt,
+                ..Default::default()
+            })
+            .await;
         assert_eq!((edited.fidelity, edited.dropped), (Fidelity::Full, 2));
-        let history = within(app.client.call(History {
-            conversation_id: id.into(),
-            ..Default::default()
-        }))
-        .await
-        .unwrap();
+        let history = app
+            .answer(History {
+                conversation_id: id.into(),
+                ..Default::default()
+            })
+            .await;
         let parts = &history.messages[2].content;
         assert!(parts.iter().map(|part| part.kind.as_str()).eq(kinds));
         assert_eq!(
@@ -179,8 +176,7 @@ async fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
 #[tokio::test]
 async fn d2_an_undo_goes_back_edit_by_edit() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (daemon, app, id) = home.begun(&PROMPTS).await;
     let last = places(&app, id).await[2][0].clone();
     edit(&app, id, &last, "third").await.unwrap();
     let second = places(&app, id).await[1][1].clone();
@@ -188,12 +184,13 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
     app.send(id, "on").await;
     assert_eq!(app.remembered(id).await, ["one", "second", "on"]);
     // A fork can begin at a checkpoint that an edit has replaced.
-    let fork = app.client.call(Fork {
-        conversation_id: id.into(),
-        at: Some(last),
-        ..Default::default()
-    });
-    let fork = within(fork).await.unwrap();
+    let fork = app
+        .answer(Fork {
+            conversation_id: id.into(),
+            at: Some(last),
+            ..Default::default()
+        })
+        .await;
     assert_eq!(app.remembered(fork.conversation.id).await, PROMPTS);
     daemon.kill();
     let (_daemon, app) = home.opened().await;
@@ -207,8 +204,7 @@ async fn d2_an_undo_goes_back_edit_by_edit() {
 #[tokio::test]
 async fn an_undo_brings_back_the_title_unless_a_client_chose_one() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "on"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "on"]).await;
     let first = places(&app, id).await[0][1].clone();
     edit(&app, id, &first, "two").await.unwrap();
     assert_eq!(app.get(id).await.title, "two");
@@ -244,8 +240,7 @@ async fn a_turn_that_came_to_no_end_is_replaced_too() {
 #[tokio::test]
 async fn an_edit_that_meets_a_limit_is_taken_back_with_it() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let edited = edit(&app, id, &at, "[[limit 3600]]").await.unwrap();
     assert_eq!(edited.turn.stop_reason, StopReason::Failed);
@@ -337,8 +332,7 @@ async fn an_undo_counts_the_turn_that_was_cut_short() {
 #[tokio::test]
 async fn a_continuation_that_was_cancelled_stays_so_after_an_undo() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     go_on(&app, id, json!({"at": "2999-01-01T00:00:00Z", "text": "later"})).await;
     let at = places(&app, id).await[0][0].clone();
     edit(&app, id, &at, "[[fail context]]").await.unwrap();
@@ -352,8 +346,7 @@ async fn a_continuation_that_was_cancelled_stays_so_after_an_undo() {
 #[tokio::test]
 async fn an_edit_that_cannot_be_made_leaves_all_as_it_was() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let lineage = app.lineage(id).await;
     let aside = home.path().join("aside");
@@ -412,8 +405,7 @@ async fn what_cannot_be_cut_is_retold_and_said_so() {
 #[tokio::test]
 async fn while_a_turn_runs_or_another_edit_there_is_none() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (daemon, app, id) = home.begun(&PROMPTS).await;
     let at = places(&app, id).await[1][0].clone();
     let mut holder = daemon.raw().await;
     let (running, _) = holder.hang(id).await;
@@ -437,8 +429,7 @@ async fn while_a_turn_runs_or_another_edit_there_is_none() {
 #[tokio::test]
 async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (daemon, app, id) = home.begun(&PROMPTS).await;
     let source = app.get(id).await.head;
     let at = places(&app, id).await[1][0].clone();
     let mut raw = daemon.raw().await;
@@ -467,8 +458,7 @@ async fn an_edit_that_the_daemon_did_not_outlive_stands_once_accepted() {
 #[tokio::test]
 async fn a_branch_that_was_being_opened_when_the_daemon_was_killed_is_not_left() {
     let (home, gate) = Gate::home();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (daemon, app, id) = home.begun(&PROMPTS).await;
     let transcripts = || files_below(&home.data().join("loopback/projects"));
     let before = transcripts();
     let at = places(&app, id).await[1][0].clone();
@@ -529,8 +519,7 @@ async fn a_branch_that_was_not_recorded_when_the_daemon_was_killed_is_not_left()
 #[tokio::test]
 async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let other = app.begun(&home.project(), &["elsewhere"]).await;
     let [of_other, message_of_other] = places(&app, other).await[0].clone();
     let never = app.make(&home.project()).await;
@@ -573,18 +562,17 @@ async fn what_is_no_turn_of_the_conversation_is_refused_and_changes_nothing() {
 #[tokio::test]
 async fn a_branch_in_place_is_undone() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let elsewhere = home.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     let cwd = elsewhere.to_str().unwrap().to_owned();
-    let fork = app.client.call(Fork {
+    app.answer(Fork {
         conversation_id: id.into(),
         in_place: true,
         cwd: Some(cwd.clone()),
         ..Default::default()
-    });
-    within(fork).await.unwrap();
+    })
+    .await;
     app.send(id, "elsewhere").await;
     assert_eq!(app.get(id).await.cwd, cwd);
     let undone = undo(&app, id).await.unwrap();
@@ -596,8 +584,7 @@ async fn a_branch_in_place_is_undone() {
 #[tokio::test]
 async fn a_move_is_undone() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     app.close(id).await;
     let transcript = home.transcript_of(&app, id).await;
     let elsewhere = home.path().join("elsewhere");
@@ -634,8 +621,7 @@ async fn a_move_is_undone() {
 #[tokio::test]
 async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let old = home.transcript_of(&app, id).await;
     let at = places(&app, id).await[1][0].clone();
     edit(&app, id, &at, "better").await.unwrap();
@@ -654,8 +640,7 @@ async fn an_undo_to_what_is_gone_is_refused_and_changes_nothing() {
 #[tokio::test]
 async fn an_undo_goes_back_to_what_can_be_had_again() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let old = home.transcript_of(&app, id).await;
     app.ask("transcript/keep", id).await;
     let at = places(&app, id).await[1][0].clone();
@@ -732,8 +717,7 @@ async fn what_stood_before_and_is_gone_is_no_fresh_start() {
 #[tokio::test]
 async fn an_edit_whose_copy_cannot_be_written_fails_and_tells_no_less() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let places = places(&app, id).await;
     let chain = app.chain(id).await;
     // The intents of copies are written to this folder before a copy is made.

@@ -63,8 +63,7 @@ fn first_call(home: &Home) -> Value {
 
 /// Makes a conversation whose record has a title, settings, a request id, and short and long prompts with the secrets.
 async fn conversed(home: &Home, app: &App) -> ConversationId {
-    let made = app.call("conversation/new", first_call(home)).await.unwrap();
-    let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+    let id = app.made_by("conversation/new", first_call(home)).await;
     let named = |request: &str| json!({"conversationId": id, "requestId": request});
     let prompt = |request: &str, text: &str| {
         let mut call = named(request);
@@ -87,8 +86,7 @@ async fn conversed(home: &Home, app: &App) -> ConversationId {
 #[tokio::test]
 async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a_file() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let other = app.begun(&home.project(), &["stays"]).await;
+    let (daemon, app, other) = home.begun(&["stays"]).await;
     let id = conversed(&home, &app).await;
     let fork = json!({"conversationId": other, "requestId": "fork", "title": "a secrettitle"});
     let forked = app.call("conversation/fork", fork.clone()).await.unwrap();
@@ -149,8 +147,7 @@ async fn nothing_of_a_conversation_that_was_deleted_with_its_transcripts_is_in_a
 #[tokio::test]
 async fn no_event_of_a_conversation_that_was_deleted_with_its_transcripts_is_sent_again() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let other = app.begun(&home.project(), &["stays"]).await;
+    let (daemon, app, other) = home.begun(&["stays"]).await;
     let cursor = app.events(other).await.next().await.cursor;
     let id = conversed(&home, &app).await;
     let missed = async |last: &str| {
@@ -259,8 +256,7 @@ async fn damaged_files_that_may_hold_what_was_deleted_are_named() {
     for project in ["one", "two"] {
         fs::create_dir(home.path().join(project)).unwrap();
         let made = json!({"cwd": home.path().join(project), "title": "a secrettitle"});
-        let made = app.call("conversation/new", made).await.unwrap();
-        let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+        let id = app.made_by("conversation/new", made).await;
         app.send(id, &"secretlong ".repeat(2_000)).await;
         ids.push(id);
     }

@@ -1,6 +1,5 @@
 //! The order of a conversation's events: a cause is reported before its effects.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::method::Edit;
 use bridge_protocol::raw::PromptContent;
@@ -8,7 +7,6 @@ use serde_json::json;
 
 use crate::home::Home;
 use crate::scripted;
-use crate::support::within;
 
 /// Asks for permission, and sends an update as soon as the answer arrives.
 const ASKS: &str = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":$S,"toolCall":{"toolCallId":"t"},"options":[{"optionId":"a","name":"A","kind":"allow_once"}]}}
@@ -22,9 +20,7 @@ async fn the_answer_to_a_question_is_reported_before_the_updates_that_it_causes(
     let home = Home::new();
     let agent = scripted::configured("scripted", None);
     home.configure(&format!("default_agent = \"scripted\"\n{agent}"));
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     for round in 0..8 {
         let answering = async {
@@ -51,19 +47,17 @@ async fn the_answer_to_a_question_is_reported_before_the_updates_that_it_causes(
 #[tokio::test]
 async fn an_edit_is_reported_before_the_events_of_its_turn() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let at = app.checkpoints(id).await[1].id.as_str().to_owned();
     let mut events = app.events(id).await;
     // The question is an event of the turn, and it follows an update that is reported at once.
     let prompt = PromptContent::text("[[say first]][[ask may I?]][[say last]]");
-    let edit = within(app.client.call(Edit {
+    let edit = app.answer(Edit {
         conversation_id: id.into(),
         at,
         prompt,
         ..Default::default()
-    }));
+    });
     let listening = async {
         let mut told = Vec::new();
         loop {
@@ -85,7 +79,7 @@ async fn an_edit_is_reported_before_the_events_of_its_turn() {
         }
     };
     let (edited, told) = tokio::join!(edit, listening);
-    assert_eq!(edited.unwrap().dropped, 1);
+    assert_eq!(edited.dropped, 1);
     let at = |kind: &str| {
         let found = told.iter().position(|told| told == kind);
         found.unwrap_or_else(|| panic!("no {kind}: {told:?}"))
@@ -106,9 +100,7 @@ async fn an_edit_is_reported_before_the_events_of_its_turn() {
 #[tokio::test]
 async fn a_fork_in_place_and_an_undo_are_reported_before_the_turn_that_follows() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (daemon, app, id) = home.begun(&["one", "two"]).await;
     let at = app.checkpoints(id).await[1].id.as_str().to_owned();
     for (method, params, event) in [
         (

@@ -22,8 +22,7 @@ fn gap(envelope: &EventEnvelope) -> Option<bool> {
 #[tokio::test]
 async fn the_snapshot_holds_the_running_turn() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["an earlier turn"]).await;
+    let (daemon, app, id) = home.begun(&["an earlier turn"]).await;
     let mut raw = daemon.raw().await;
     let text = "[[say one]][[tool Look {\"deep\":12345678901234567890.10}]][[say two]][[ask wait?]]";
     let (request, turn) = raw.run(id, text).await;
@@ -79,8 +78,7 @@ async fn the_snapshot_holds_the_running_turn() {
 #[tokio::test]
 async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
     let home = Home::with_config(&scripted::configured("scripted", None));
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["open it"]).await;
+    let (_daemon, app, id) = home.begun(&["open it"]).await;
     let update = json!({"conversationId": id, "settings": {"mode": "plan"}});
     app.call("conversation/update", update).await.unwrap();
     let Event::Snapshot {
@@ -125,8 +123,7 @@ async fn the_snapshot_holds_what_the_agent_last_said_of_its_session() {
 #[tokio::test]
 async fn a_cursor_brings_exactly_what_came_behind_it() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     events.next().await;
     app.send(id, "[[say a]][[tool Look {}]][[say b]]").await;
@@ -153,8 +150,7 @@ async fn a_cursor_brings_exactly_what_came_behind_it() {
 #[tokio::test]
 async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let first = app.events(id).await.next().await;
     assert_eq!(gap(&first), Some(false));
     for text in ["elsewhere", "", "elsewhere-1"] {
@@ -208,8 +204,7 @@ async fn a_cursor_that_is_not_held_brings_a_snapshot_with_a_gap() {
 async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
     const CHUNKS: usize = 6_000;
     let home = Home::with_config("[limits]\nsubscriber_events = 1024\n");
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut stalled = daemon.raw().await;
     stalled.subscribe(id).await;
     let turn = app.send(id, &format!("[[stream {CHUNKS} 0]]")).await;
@@ -247,8 +242,7 @@ async fn a_subscriber_that_lags_is_told_and_reads_on_without_a_gap() {
 #[tokio::test]
 async fn a_subscription_to_everything_hears_all_conversations() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let idle = app.make(&home.project()).await;
+    let (daemon, app, idle) = home.begun(&[]).await;
     app.send(idle, "it rests now").await;
     let limited = app.make(&home.project()).await;
     app.send(limited, "[[limit 3600]]").await;
@@ -321,8 +315,7 @@ async fn a_subscription_to_everything_hears_all_conversations() {
 async fn a_turn_that_begins_while_the_snapshots_are_sent_is_shown() {
     const LIMITED: usize = 100;
     let home = Home::with_config("[limits]\nsubscriber_events = 16\n");
-    let (daemon, app) = home.opened().await;
-    let begins = app.make(&home.project()).await;
+    let (daemon, app, begins) = home.begun(&[]).await;
     for _ in 0..LIMITED {
         let id = app.make(&home.project()).await;
         // All snapshots together exceed the queue of a client.
@@ -350,8 +343,7 @@ async fn a_turn_that_begins_while_the_snapshots_are_sent_is_shown() {
 #[tokio::test]
 async fn nothing_comes_after_unsubscribing() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     let subscribed = raw
         .ask("conversation/subscribe", json!({"conversationId": id}))
@@ -439,8 +431,7 @@ async fn updated(events: &mut Events, is_it: impl Fn(&Conversation) -> bool) -> 
 #[tokio::test]
 async fn what_waits_in_line_is_shown() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut holder = daemon.raw().await;
     let (held, running) = holder.hang(id).await;
     let mut events = app.events(id).await;

@@ -66,8 +66,7 @@ async fn keys_of_servers_are_in_no_export_that_does_not_ask_for_them() {
 #[tokio::test]
 async fn turns_that_are_not_in_the_file_are_told() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = home.transcript_of(&app, id).await;
     let before = fs::read_to_string(&transcript).unwrap();
@@ -125,8 +124,7 @@ async fn titles_of_any_writing_make_names_that_fit() {
 async fn a_file_that_vanishes_during_an_export_is_busy() {
     let home = Home::keeping_nothing();
     let calls = Calls::of(&home, &[Call::Open]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = calls.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
     let transcript = home.transcript_of(&app, id).await;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::error_words;
 use crate::continuing::{AT_ONCE, GO_ON, continued, go_on, prompts};
 use crate::home::{Daemon, Home, kill_now, wait_for_end};
+use crate::resumed::check_resumed;
 use crate::support::{App, Raw, refused};
 
 /// Returns a home whose loopback agent requires a sign-in, and the file with the valid token.
@@ -185,8 +186,7 @@ async fn a_process_in_which_nobody_is_signed_in_is_left_by_all_who_rest_in_it() 
 #[tokio::test]
 async fn a_sign_in_that_was_missing_for_one_prompt_costs_nothing() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (_daemon, app, id) = home.begun(&["before"]).await;
     let turn = app.send(id, "[[fail auth]]").await;
     assert_eq!(failed_of(&turn), Some(FailureKind::AuthRequired));
     assert_eq!(cut_short(&app).await, [id]);
@@ -290,8 +290,7 @@ async fn an_agent_that_is_upgraded_while_it_runs_goes_on_and_is_the_new_one_next
     let home = Home::new();
     let program = Program::in_home(&home);
     program.install(&home, "1", "");
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     // The new version reports another version number, and supports `session/load` but not `session/resume`.
     let filter =
         r#"| sed -u -e 's/"version":"[^"]*"/"version":"2.0.0"/' -e 's/"resume":{},//' -e 's/,"resume":{}//'"#;
@@ -317,8 +316,7 @@ async fn an_agent_that_is_uninstalled_while_it_runs_and_installed_again_goes_on(
     let home = Home::new();
     let program = Program::in_home(&home);
     program.install(&home, "1", "");
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     fs::remove_file(&program.path).unwrap();
     assert_eq!(app.send(id, "two").await.stop_reason, StopReason::EndTurn);
     let chain = app.chain(id).await;
@@ -376,8 +374,7 @@ fn places(home: &Home, transcript: &Path) -> [(&'static str, PathBuf); 3] {
 #[tokio::test]
 async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_words_and_taken_up_again() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let head = app.get(id).await.head.unwrap();
     let transcript = home.transcript_of(&app, id).await;
     let mut turns = vec!["one".to_owned(), "two".to_owned()];
@@ -428,8 +425,7 @@ async fn d4_transcripts_that_are_moved_away_under_a_live_session_are_missed_in_w
 #[tokio::test]
 async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let folder = home.transcript_of(&app, id).await;
     let folder = folder.parent().unwrap().to_owned();
@@ -452,8 +448,7 @@ async fn a_turn_that_runs_while_its_transcript_is_moved_away_ends_well() {
 #[tokio::test]
 async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is_told() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let head = app.get(id).await.head.unwrap();
     fs::remove_file(home.transcript_of(&app, id).await).unwrap();
     let error = refused(app.try_send(id, "in vain").await, ErrorKind::NotResumable);
@@ -469,10 +464,7 @@ async fn d4_a_transcript_that_was_deleted_under_a_live_session_is_a_loss_that_is
     let turn: TurnResult =
         serde_json::from_value(app.call("conversation/prompt", anew).await.unwrap()).unwrap();
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Fresh, Fidelity::None, 1)
-    );
+    check_resumed(&resumed, Via::Fresh, Fidelity::None, 1);
     assert_eq!(app.remembered(id).await, ["anew"]);
     assert_eq!(app.chain(id).await.len(), 2, "the old link must stay");
 }
@@ -497,8 +489,7 @@ pub(crate) fn limit_files_of(pid: u32, length: Option<u64>) {
 #[tokio::test]
 async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let mut raw = daemon.raw().await;
     let running = asks(&mut raw, id).await;
     let journal = fs::metadata(home.data().join("journal.jsonl")).unwrap().len();
@@ -534,8 +525,7 @@ async fn a_turn_that_runs_while_the_disk_fills_up_ends_and_nothing_is_lost() {
 #[tokio::test]
 async fn a_turn_whose_end_found_no_room_has_the_same_end_after_a_kill() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let mut raw = daemon.raw().await;
     raw.subscribe(id).await;
     let prompt = json!({"conversationId": id, "prompt": ASKS, "requestId": "key"});
@@ -565,8 +555,7 @@ async fn a_turn_whose_end_found_no_room_has_the_same_end_after_a_kill() {
 #[tokio::test]
 async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, _app, id) = home.begun(&["one"]).await;
     daemon.kill();
     let kept = |name: &str| fs::read(home.data().join(name)).unwrap();
     let journal = kept("journal.jsonl");
@@ -594,8 +583,7 @@ async fn a_start_that_cannot_write_says_so_and_changes_nothing() {
 #[tokio::test]
 async fn what_cannot_be_opened_for_want_of_descriptors_is_not_called_damaged() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     drop((app, daemon));
     let (daemon, app) = home.opened().await;
     // The answer shows that the daemon has accepted the connection, for which it needs a descriptor.

@@ -22,8 +22,7 @@ use crate::support::{App, within};
 async fn a_deletion_that_cannot_be_saved_deletes_no_file() {
     let home = Home::new();
     let calls = Calls::of(&home, &[Call::Sync]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = calls.opened().await;
     let (id, delete) = kept_and_its_deletion(&home, &app).await;
     let files = |folder: &str| files_below(&home.data().join(folder));
     let before = (files("loopback/projects"), files("kept"));
@@ -49,8 +48,7 @@ async fn a_deletion_that_has_begun_is_finished() {
     for is_killed in [false, true] {
         let home = Home::new();
         let calls = Calls::of(&home, &[Call::Sync]);
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (daemon, app) = calls.opened().await;
         let (id, delete) = kept_and_its_deletion(&home, &app).await;
         let journal = home.data().join("journal.jsonl");
         calls.pass(Call::Sync, &journal, 1);
@@ -92,9 +90,7 @@ async fn a_deletion_that_has_begun_is_finished() {
 async fn kept_and_its_deletion(home: &Home, app: &App) -> (ConversationId, Value) {
     let id = app.begun(&home.project(), &["one"]).await;
     app.close(id).await;
-    app.call("transcript/keep", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    app.ask("transcript/keep", id).await;
     let delete = json!({"conversationId": id, "transcripts": "delete", "requestId": "deleted"});
     (id, delete)
 }
@@ -114,8 +110,7 @@ async fn a_deletion_that_could_not_be_erased_says_so_and_the_next_start_does_it(
 async fn erases_at_the_next_start(call: Call, errno: Errno) {
     let home = Home::keeping_nothing();
     let calls = Calls::of(&home, &[call]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (daemon, app) = calls.opened().await;
     let mut ids = Vec::new();
     for _ in 0..2 {
         ids.push(app.begun(&home.project(), &["a secretprompt"]).await);
@@ -154,8 +149,7 @@ async fn an_erasure_whose_database_cannot_be_read_loses_no_conversation() {
     for passed in 0..8 {
         let home = Home::keeping_nothing();
         let calls = Calls::of(&home, &[Call::Read]);
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (daemon, app) = calls.opened().await;
         let mut ids = Vec::new();
         for _ in 0..3 {
             ids.push(app.begun(&home.project(), &["one"]).await);
@@ -193,8 +187,7 @@ async fn an_erasure_that_fails_keeps_the_daemon_from_no_change() {
     for (call, errno) in [(Call::Sync, Errno::IO), (Call::Open, Errno::MFILE)] {
         let home = Home::keeping_nothing();
         let calls = Calls::of(&home, &[call]);
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (daemon, app) = calls.opened().await;
         // Without a turn, only the store syncs or opens files.
         let id = app.make(&home.project()).await;
         let (mut title, mut refused) = (String::new(), 0);

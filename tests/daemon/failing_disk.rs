@@ -48,8 +48,7 @@ pub(super) fn passing(what: &str, told: Result<Value, BridgeError>, path: &Path)
 async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
     let home = Home::new();
     let calls = Calls::of(&home, &[Call::Sync]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (daemon, app) = calls.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let (journal, bodies) = (home.data().join("journal.jsonl"), home.data().join("bodies"));
     let title = |title: String| json!({"conversationId": id, "title": title});
@@ -104,8 +103,7 @@ async fn a_change_that_could_not_be_synced_is_refused_and_does_not_come_back() {
 #[tokio::test]
 async fn a_start_that_cannot_read_its_files_says_so_and_changes_nothing() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, _app, id) = home.begun(&["one"]).await;
     daemon.kill();
     let journal = home.data().join("journal.jsonl");
     let before = (std::fs::read(&journal).unwrap(), names(&home.data()));
@@ -183,8 +181,7 @@ fn damage_lines_of(home: &Home, id: ConversationId) {
 async fn a_change_for_which_no_file_can_be_opened_is_refused_and_can_be_tried_again() {
     let home = Home::new();
     let calls = Calls::of(&home, &[Call::Open]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (daemon, app) = calls.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     let bodies = home.data().join("bodies");
     // A long prompt is stored in its own file, which a journal line names.
@@ -233,8 +230,7 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     async fn new(home: &'a Home, calls: &'a Calls<'a>) -> Self {
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = calls.opened().await;
         let id = app.begun(&home.project(), &["one", "two"]).await;
         let transcript = home.transcript_of(&app, id).await;
         let first = app.checkpoints(id).await.pop().unwrap().id;
@@ -371,8 +367,7 @@ async fn a_transcript_that_cannot_be_read_now_is_neither_damaged_nor_replaced() 
         let home = Home::keeping_nothing();
         let calls = Calls::of(&home, &[call]);
         let scene = Scene::new(&home, &calls).await;
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = calls.opened().await;
         calls.fail(call, &scene.transcript, errno, ALWAYS);
         scene.check(&app, scene.reading(), &scene.transcript).await;
         scene.check(&app, scene.continuing(), &scene.transcript).await;
@@ -386,8 +381,7 @@ async fn a_session_is_not_continued_while_its_transcript_cannot_be_read_here() {
     let home = Home::keeping_nothing();
     let calls = Calls::of(&home, &[Call::Read]);
     let scene = Scene::new(&home, &calls).await;
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (daemon, app) = calls.opened().await;
     calls.fail_in(
         Some(daemon.pid()),
         Call::Read,
@@ -406,10 +400,8 @@ async fn a_transcript_on_a_bad_sector_is_replaced_by_its_backup_as_the_error_say
     let calls = Calls::of(&home, &[Call::Read, Call::Open]);
     let scene = Scene::new(&home, &calls).await;
     let (id, path) = (scene.id, &scene.transcript);
-    let daemon = calls.start();
-    let app = daemon.app().await;
-    let keep = json!({"conversationId": id});
-    app.call("transcript/keep", keep).await.unwrap();
+    let (_daemon, app) = calls.opened().await;
+    app.ask("transcript/keep", id).await;
     let aside = path.with_file_name(format!(
         "{}.set-aside-2",
         path.file_name().unwrap().to_str().unwrap()
@@ -465,8 +457,7 @@ async fn a_transcript_on_a_bad_sector_is_replaced_by_its_backup_as_the_error_say
 async fn a_backup_that_shares_the_bad_sector_is_no_way_out() {
     let home = Home::new();
     let calls = Calls::of(&home, &[Call::Read]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = calls.opened().await;
     let id = app.begun(&home.project(), &["one"]).await;
     once_kept(&app, |total| total.sessions == 1).await;
     let path = home.transcript_of(&app, id).await;
@@ -491,8 +482,7 @@ async fn a_bundle_that_cannot_be_read_now_is_not_called_damaged() {
         let home = Home::keeping_nothing();
         let calls = Calls::of(&home, &[call]);
         let scene = Scene::new(&home, &calls).await;
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = calls.opened().await;
         let bundle = home.path().join("taken.bundle");
         let params = json!({"conversationId": scene.id, "format": "bundle", "path": bundle});
         app.call("conversation/export", params).await.unwrap();
@@ -520,8 +510,7 @@ async fn no_bundle_is_made_of_a_transcript_that_cannot_be_read_now() {
         let home = Home::keeping_nothing();
         let calls = Calls::of(&home, &[call]);
         let scene = Scene::new(&home, &calls).await;
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = calls.opened().await;
         calls.fail(call, &scene.transcript, errno, ALWAYS);
         let bundle = home.path().join("taken.bundle");
         let params = json!({"conversationId": scene.id, "format": "bundle", "path": bundle});
@@ -548,8 +537,7 @@ async fn a_backup_that_cannot_be_written_or_read_now_is_not_called_damaged() {
         let (call, errno) = fault;
         let home = Home::keeping_nothing();
         let calls = Calls::of(&home, &[call]);
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = calls.opened().await;
         let id = app.begun(&home.project(), &["one"]).await;
         app.close(id).await;
         let this = json!({"conversationId": id});
@@ -616,8 +604,7 @@ async fn a_folder_that_cannot_be_read_now_is_not_called_empty() {
         let home = Home::keeping_nothing();
         let calls = Calls::of(&home, &[call]);
         let scene = Scene::new(&home, &calls).await;
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = calls.opened().await;
         let projects = home.data().join("loopback/projects");
         calls.fail(call, &projects, errno, ALWAYS);
         let mut reading = scene.reading();
@@ -636,8 +623,7 @@ async fn a_folder_that_cannot_be_read_now_is_not_called_empty() {
 async fn a_turn_whose_transcript_could_not_be_synced_is_never_called_saved() {
     let home = Home::new();
     let calls = Calls::of(&home, &[Call::Sync]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = calls.opened().await;
     let id = app.make(&home.project()).await;
     let mut events = app.events(id).await;
     app.send(id, "one").await;
@@ -665,8 +651,7 @@ async fn a_turn_whose_transcript_could_not_be_synced_is_never_called_saved() {
 async fn located_a_rollout_whose_folder_finds_no_room_is_brought_back_when_there_is_room() {
     let home = codex_watching::home();
     let calls = Calls::of(&home, &[Call::Sync]);
-    let daemon = calls.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = calls.opened().await;
     let id = codex_watching::adopt(&app, &home).await;
     let place = rollout(&home, ROOT_ID);
     let folder = place.parent().unwrap();

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::home::Home;
-use crate::scripted::configured;
+use crate::scripted::configured_with;
 
 /// The session id in the captures.
 const SESSION: &str = "\"00000000-0000-4000-8000-000000000001\"";
@@ -127,10 +127,8 @@ fn script(capture: &str) -> String {
 
 #[tokio::test]
 async fn each_captured_failure_reaches_the_client_as_what_it_is() {
-    let agents = ["claude", "codex"].map(|kind| {
-        let agent = configured(kind, None).replace("kind = \"generic\"", &format!("kind = \"{kind}\""));
-        agent + "\n"
-    });
+    let agents =
+        ["claude", "codex"].map(|kind| configured_with(kind, None, &format!("kind = \"{kind}\"")) + "\n");
     let home = Home::with_config(&agents.concat());
     let (_daemon, app) = home.opened().await;
     let mut wrong = Vec::new();

@@ -1,20 +1,18 @@
 //! The tree of conversations that forks connect, without unrelated ones.
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::conversation::TreeAnswer;
 use bridge_protocol::method::TreeOf;
 use serde_json::json;
 
 use crate::home::Home;
-use crate::support::{App, within};
+use crate::support::App;
 
 async fn tree(app: &App, id: ConversationId) -> TreeAnswer {
-    within(app.client.call(TreeOf {
+    app.answer(TreeOf {
         conversation_id: id.into(),
-    }))
+    })
     .await
-    .unwrap()
 }
 
 fn ids(tree: &TreeAnswer) -> Vec<ConversationId> {
@@ -29,8 +27,7 @@ async fn branch(app: &App, id: ConversationId) -> ConversationId {
 #[tokio::test]
 async fn the_tree_of_each_member_is_the_whole_family_and_nobody_else() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let root = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, root) = home.begun(&["one"]).await;
     let stranger = app.begun(&home.project(), &["apart"]).await;
     assert_eq!(ids(&tree(&app, stranger).await), [stranger]);
     let older = branch(&app, root).await;
@@ -53,8 +50,7 @@ async fn the_tree_of_each_member_is_the_whole_family_and_nobody_else() {
 #[tokio::test]
 async fn a_family_goes_on_without_its_first_conversation() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let root = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, root) = home.begun(&["one"]).await;
     let middle = branch(&app, root).await;
     app.send(middle, "two").await;
     let last = branch(&app, middle).await;

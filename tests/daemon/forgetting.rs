@@ -23,8 +23,7 @@ fn ids(sessions: &[UnclaimedSession]) -> Vec<&str> {
 #[tokio::test]
 async fn copies_outlive_a_deleted_conversation_until_they_are_forgotten() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let gone = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, gone) = home.begun(&["first"]).await;
     let live = app.begun(&home.project(), &["first"]).await;
     let title = json!({"conversationId": gone, "title": "The blue heron"});
     app.call("conversation/update", title).await.unwrap();
@@ -102,8 +101,7 @@ async fn copies_without_an_agent_can_be_forgotten() {
     home.configure("default_agent = \"loopback\"\n");
     let (_daemon, app) = home.opened().await;
     assert_eq!(all(&app).await.unclaimed, [], "this session has a conversation");
-    let delete = json!({"conversationId": id, "transcripts": "delete"});
-    let answer = app.call("conversation/delete", delete).await.unwrap();
+    let answer = app.erase(id).await;
     let remaining = &answer["remaining"][0];
     assert_eq!(remaining["reason"], "failed");
     error_words::check(

@@ -1,6 +1,5 @@
 //! Forks at a checkpoint or a message: the branch has the history up to it and no more, and the source stays unchanged.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Fork;
 use std::path::PathBuf;
 
@@ -11,16 +10,16 @@ use bridge_protocol::link::Fidelity;
 use serde_json::json;
 
 use crate::home::{Daemon, Home};
-use crate::support::{App, refused, told, within};
+use crate::support::{App, refused};
 
 async fn fork_at(app: &App, id: ConversationId, in_place: bool, at: &str) -> Result<ForkAnswer, BridgeError> {
-    let fork = app.client.call(Fork {
+    app.result(Fork {
         conversation_id: id.into(),
         in_place,
         at: Some(at.to_owned()),
         ..Default::default()
-    });
-    within(fork).await.map_err(told)
+    })
+    .await
 }
 
 const PROMPTS: [&str; 3] = ["one", r#"two [[tool read {"path":"a"}]][[say done]]"#, "three"];
@@ -113,8 +112,7 @@ async fn a_branch_at_a_message_is_rounded_to_whole_calls() {
 #[tokio::test]
 async fn in_place_what_is_left_stays_reachable() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let all = app.checkpoints(id).await;
     let fork = fork_at(&app, id, true, all[0].id.as_str()).await.unwrap();
     assert_eq!((fork.conversation.id, fork.fidelity), (id, Fidelity::Full));
@@ -127,8 +125,7 @@ async fn in_place_what_is_left_stays_reachable() {
 #[tokio::test]
 async fn while_a_turn_runs_it_branches_side_by_side() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (daemon, app, id) = home.begun(&PROMPTS).await;
     let all = app.checkpoints(id).await;
     let mut holder = daemon.raw().await;
     holder.hang(id).await;
@@ -142,8 +139,7 @@ async fn while_a_turn_runs_it_branches_side_by_side() {
 #[tokio::test]
 async fn what_is_no_place_of_the_conversation_is_refused_and_makes_nothing() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &PROMPTS).await;
+    let (_daemon, app, id) = home.begun(&PROMPTS).await;
     let other = app.begun(&home.project(), &["elsewhere"]).await;
     let of_other = app.checkpoints(other).await[0].id.clone();
     let of_own = app.checkpoints(id).await[0].id.clone();
@@ -196,8 +192,7 @@ async fn a_place_in_what_is_gone_is_not_said_to_be_none() {
 #[tokio::test]
 async fn a_branch_at_a_place_may_have_a_folder_of_its_own() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let first = app.checkpoints(id).await.remove(0);
     let elsewhere = home.folder_named("elsewhere");
     let params = json!({"conversationId": id, "at": first.id, "cwd": elsewhere});

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::damaged::tear;
 use crate::home::Home;
-use crate::support::refused;
+use crate::support::{id_in, refused};
 
 #[tokio::test]
 async fn side_by_side_both_go_on_from_the_same_history() {
@@ -57,8 +57,7 @@ async fn side_by_side_both_go_on_from_the_same_history() {
 #[tokio::test]
 async fn a_branch_is_there_before_its_first_turn() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["shared"]).await;
+    let (daemon, app, id) = home.begun(&["shared"]).await;
     let closed = app.fork(id, false).await.unwrap().conversation.id;
     app.close(closed).await;
     assert_eq!(app.remembered(closed).await, ["shared"]);
@@ -76,8 +75,7 @@ async fn a_branch_is_there_before_its_first_turn() {
 #[tokio::test]
 async fn in_place_the_branch_becomes_the_head_and_the_source_stays_a_link() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let source = app.send(id, "shared").await.upstream_id;
     let fork = app.fork(id, true).await.unwrap();
     assert_eq!(fork.conversation.id, id);
@@ -96,8 +94,7 @@ async fn in_place_the_branch_becomes_the_head_and_the_source_stays_a_link() {
 #[tokio::test]
 async fn a_fork_beside_a_running_turn_leaves_the_unfinished_prompt_out() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["finished"]).await;
+    let (daemon, app, id) = home.begun(&["finished"]).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(id).await;
     let branch = app.fork(id, false).await.unwrap();
@@ -197,13 +194,12 @@ async fn settings_are_applied_again_after_resume_and_fork() {
 #[tokio::test]
 async fn a_fork_may_have_a_folder_of_its_own() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["shared"]).await;
+    let (_daemon, app, id) = home.begun(&["shared"]).await;
     let elsewhere = home.folder_named("elsewhere");
     let fork = json!({"conversationId": id, "cwd": elsewhere});
     let branch = app.call("conversation/fork", fork).await.unwrap();
     assert_eq!(branch["conversation"]["cwd"], elsewhere);
-    let branch = serde_json::from_value(branch["conversation"]["id"].clone()).unwrap();
+    let branch = id_in(&branch);
     app.send(branch, "[[write made.txt x]]").await;
     assert!(home.path().join("elsewhere/made.txt").exists());
     app.close(branch).await;
@@ -215,8 +211,7 @@ async fn a_fork_may_have_a_folder_of_its_own() {
 #[tokio::test]
 async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
     let this = json!({"conversationId": id});
@@ -249,8 +244,7 @@ async fn a_fork_of_a_retelling_waits_for_its_first_prompt() {
 #[tokio::test]
 async fn a_limited_conversation_is_branched_whole() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     app.send(id, "[[limit 3600]]").await;
     assert_eq!(app.get(id).await.state, ConversationState::Limited);
     let fork = app.fork(id, false).await.unwrap();
@@ -267,8 +261,7 @@ async fn a_limited_conversation_is_branched_whole() {
 #[tokio::test]
 async fn a_conversation_with_an_open_question_is_branched_and_not_edited() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (daemon, app, id) = home.begun(&["first", "second"]).await;
     let mut raw = daemon.raw().await;
     let (asking, _) = raw.run(id, "[[ask may I?]]").await;
     raw.event("interruptRaised").await;
@@ -304,8 +297,7 @@ async fn a_conversation_with_an_open_question_is_branched_and_not_edited() {
 #[tokio::test]
 async fn two_forks_at_once_are_each_whole_or_told_to_wait() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (_daemon, app, id) = home.begun(&["first", "second"]).await;
     let (one, other) = tokio::join!(app.fork(id, false), app.fork(id, false));
     let mut made = Vec::new();
     for forked in [one, other] {

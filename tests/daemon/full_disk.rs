@@ -31,8 +31,7 @@ fn fill(daemon: &Daemon<'_>) {
 #[tokio::test]
 async fn a_question_whose_refusal_could_not_be_written_stays_open() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     raw.run(id, "[[ask May I?]]").await;
     let raised = raw.event("interruptRaised").await;
@@ -57,8 +56,7 @@ async fn a_question_whose_refusal_could_not_be_written_stays_open() {
 #[tokio::test]
 async fn a_branch_that_could_not_be_written_down_leaves_no_file() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (daemon, app, id) = home.begun(&["one", "two"]).await;
     let at = app.checkpoints(id).await[0].id.clone();
     app.close(id).await;
     let transcripts = || files_below(&home.data().join("loopback/projects"));
@@ -249,8 +247,7 @@ async fn an_edit_during_which_the_disk_fills_is_what_its_caller_was_told() {
     let (mut stood, mut refused) = (0, 0);
     for more in [0, 200, 400, 800, 1_600, 2_400, 3_200, 4_800, 6_400] {
         let home = Home::new();
-        let (daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one", "two"]).await;
+        let (daemon, app, id) = home.begun(&["one", "two"]).await;
         let head = app.get(id).await.head;
         let at = places(&app, id).await[1][0].clone();
         let edit = json!({"conversationId": id, "at": at, "prompt": "[[say better]]", "requestId": "edit"});
@@ -281,10 +278,7 @@ async fn an_edit_during_which_the_disk_fills_is_what_its_caller_was_told() {
         if !is_there(&app.get(id).await) {
             app.once(id, is_there).await;
         }
-        let history = app
-            .call("conversation/history", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        let history = app.ask("conversation/history", id).await;
         assert!(
             history.to_string().contains("better") && !history.to_string().contains("\"two\""),
             "{more}"
@@ -315,8 +309,7 @@ async fn a_first_prompt_without_room_for_its_transcript_can_be_sent_again() {
             Home::keeping_nothing()
         };
         let calls = Calls::of(&home, &[Call::Write]);
-        let daemon = calls.start();
-        let app = daemon.app().await;
+        let (daemon, app) = calls.opened().await;
         let id = match is_edit {
             true => app.begun(&home.project(), &["one", "two"]).await,
             false => app.make(&home.project()).await,

@@ -55,8 +55,7 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
         if loads {
             gate.offer_no_resume();
         }
-        let (daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["first"]).await;
+        let (daemon, app, id) = home.begun(&["first"]).await;
         let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
         app.call("conversation/update", plan).await.unwrap();
         app.close(id).await;
@@ -76,8 +75,7 @@ async fn a_cancel_ends_the_wait_for_a_session_that_does_not_come_back() {
 #[tokio::test]
 async fn a_cancel_ends_the_wait_for_a_new_session() {
     let (home, gate) = Gate::home_with(IMPATIENT);
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let hanging = cancel_while_it_hangs(&daemon, &gate, &app, id, "session/new").await;
     assert_eq!(app.say(id, "first").await.words, "echo: first");
     assert_eq!(app.remembered(id).await, ["first"]);
@@ -90,8 +88,7 @@ async fn a_cancel_ends_the_wait_for_a_new_session() {
 #[tokio::test]
 async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
     let (home, gate) = Gate::home_with(IMPATIENT);
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     gate.hold("session/resume");
     let this = json!({"conversationId": id});
@@ -125,8 +122,7 @@ async fn who_leaves_or_cancels_does_not_end_the_resume_of_others() {
 #[tokio::test]
 async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() {
     let (home, gate) = Gate::home_with(PATIENT);
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     gate.hold("session/resume");
     let mut leaving = daemon.raw().await;
@@ -150,8 +146,7 @@ async fn a_turn_whose_client_leaves_while_its_session_is_brought_back_goes_on() 
 async fn what_a_process_says_that_was_given_up_belongs_to_no_turn() {
     let (home, gate) = Gate::home_with(IMPATIENT);
     gate.offer_no_resume();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let other = app.make(&home.project()).await;
     app.send(id, "first").await;
     app.close(id).await;
@@ -238,8 +233,7 @@ async fn a_backup_an_export_and_a_fork_beside_a_move_are_busy() {
 
 async fn beside_a_move(method: &str) {
     let (home, gate) = Gate::home_with(PATIENT);
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let head = app.get(id).await.head.unwrap();
     let at = app.checkpoints(id).await[0].id.clone();
     let new = home.folder_named("other");

@@ -1,6 +1,5 @@
 //! History and checkpoints, read across all sessions of a conversation.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Checkpoints, Edit, History};
 use std::fs;
 
@@ -13,7 +12,7 @@ use serde_json::json;
 use crate::damaged::tear;
 use crate::home::Home;
 use crate::keeping::{lose, once_kept};
-use crate::support::{App, refused, within};
+use crate::support::{App, refused};
 
 async fn page(
     app: &App,
@@ -22,24 +21,22 @@ async fn page(
     limit: Option<u32>,
     last: Option<u32>,
 ) -> HistoryPage {
-    within(app.client.call(History {
+    app.answer(History {
         conversation_id: id.into(),
         cursor,
         limit,
         last,
         ..Default::default()
-    }))
+    })
     .await
-    .unwrap()
 }
 
 async fn checkpoints(app: &App, id: ConversationId) -> Vec<Checkpoint> {
-    let page = within(app.client.call(Checkpoints {
+    let page = app.answer(Checkpoints {
         conversation_id: id.into(),
         ..Default::default()
-    }))
-    .await;
-    page.unwrap().checkpoints
+    });
+    page.await.checkpoints
 }
 
 fn words(message: &Message) -> String {
@@ -91,8 +88,7 @@ async fn agrees_with_the_agent(app: &App, id: ConversationId) {
 #[tokio::test]
 async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     assert_eq!(page(&app, id, None, None, None).await.messages, []);
     app.send(id, "one").await;
     app.send(id, r#"[[say first]][[tool look {"deep":1.50}]][[say then]]"#)
@@ -137,8 +133,7 @@ async fn the_history_is_what_the_agent_runs_on_also_after_a_fork_and_a_copy() {
 #[tokio::test]
 async fn a_turn_is_named_by_its_step_or_by_a_message() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two", "three"]).await;
     let of = json!({"conversationId": id});
     let get = async |name: &str| {
         let turn = json!({"checkpointId": name, "conversationId": id});
@@ -169,8 +164,7 @@ async fn a_turn_is_named_by_its_step_or_by_a_message() {
 #[tokio::test]
 async fn a_retelling_is_preceded_by_what_it_retells() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
     app.close(id).await;
@@ -192,12 +186,12 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
 
     // A transcript that is missing completely is reported too.
     fs::remove_file(home.transcript(old.as_str()).unwrap()).unwrap();
-    let rest = within(app.client.call(History {
-        conversation_id: id.into(),
-        ..Default::default()
-    }))
-    .await
-    .unwrap();
+    let rest = app
+        .answer(History {
+            conversation_id: id.into(),
+            ..Default::default()
+        })
+        .await;
     assert_eq!(turns(&rest.messages).len(), 1);
     assert_eq!(rest.gaps[0].upstream_id, old);
 }
@@ -205,8 +199,7 @@ async fn a_retelling_is_preceded_by_what_it_retells() {
 #[tokio::test]
 async fn pages_lead_forwards_and_back() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     for number in 0..4 {
         app.send(id, &format!("p{number}")).await;
     }
@@ -277,8 +270,7 @@ async fn pages_lead_forwards_and_back() {
 #[tokio::test]
 async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+    let (daemon, app, id) = home.begun(&["one", "two", "three"]).await;
     let places = checkpoints(&app, id).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
@@ -297,21 +289,20 @@ async fn a_checkpoint_is_found_by_its_id_alone_after_a_restore() {
 
     // An edit at the checkpoint restores the transcript from its copy first.
     lose(&home);
-    let edit = app.client.call(Edit {
+    let edit = app.answer(Edit {
         conversation_id: id.into(),
         at: places[1].id.to_string(),
         prompt: PromptContent::text("otherwise"),
         ..Default::default()
     });
-    assert_eq!(within(edit).await.unwrap().dropped, 2);
+    assert_eq!(edit.await.dropped, 2);
     assert_eq!(app.remembered(id).await, ["one", "otherwise"]);
 }
 
 #[tokio::test]
 async fn a_checkpoint_is_found_by_its_id_alone_after_a_restart_and_a_move() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     let head = app.send(id, "two").await.upstream_id;
     let other = app.make(&home.project()).await;
     let places = checkpoints(&app, id).await;

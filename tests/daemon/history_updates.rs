@@ -1,7 +1,6 @@
 //! History as ACP updates, so that an app can show past and present with the same code.
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::{HistoryForm, HistoryPage};
 use bridge_protocol::method::History;
@@ -9,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::codex;
 use crate::home::Home;
-use crate::support::{App, within};
+use crate::support::App;
 
 async fn page(app: &App, params: History) -> HistoryPage {
-    let page = app.client.call(History {
+    app.answer(History {
         r#as: HistoryForm::Updates,
         ..params
-    });
-    within(page).await.unwrap()
+    })
+    .await
 }
 
 fn of(id: ConversationId) -> History {
@@ -55,8 +54,7 @@ fn line(update: &Value) -> String {
 #[tokio::test]
 async fn the_past_has_the_shapes_of_the_present() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let prompt = r#"[[say before]][[tool look {"deep":1.50}]][[say after]]"#;
     app.send(id, prompt).await;
@@ -97,8 +95,7 @@ async fn the_past_has_the_shapes_of_the_present() {
 #[tokio::test]
 async fn edits_are_diffs_and_todos_a_plan() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let file = format!("{}/src/a.rs", home.project());
     let edit = json!({"file_path": file, "old_string": "x", "new_string": "y"});
     let todos = json!({"todos": [{"content": "a", "activeForm": "doing a", "status": "in_progress"}]});
@@ -151,8 +148,7 @@ async fn edits_are_diffs_and_todos_a_plan() {
 #[tokio::test]
 async fn pages_of_updates_follow_one_another_as_messages_do() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     app.send(id, r#"[[tool Bash {"command":"ls"}]]"#).await;
     app.send(id, "more").await;
     let whole = all(&app, id).await;
@@ -213,8 +209,7 @@ async fn what_claude_and_codex_wrote_is_told_as_their_adapters_tell_it() {
     let (_daemon, app) = home.opened().await;
     let told = async |upstream_id: &str| -> Vec<String> {
         let params = json!({"upstreamId": upstream_id, "cwd": home.project()});
-        let adopted = app.call("conversation/adopt", params).await.unwrap();
-        let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+        let id = app.made_by("conversation/adopt", params).await;
         all(&app, id).await.iter().map(line).collect()
     };
     let claude = told(CLAUDE_ID).await;

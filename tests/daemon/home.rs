@@ -168,6 +168,13 @@ impl Home {
         (daemon, app)
     }
 
+    /// Does the same, and makes a conversation in the project's folder with a turn for each of these prompts.
+    pub(crate) async fn begun(&self, prompts: &[&str]) -> (Daemon<'_>, App, ConversationId) {
+        let (daemon, app) = self.opened().await;
+        let id = app.begun(&self.project(), prompts).await;
+        (daemon, app, id)
+    }
+
     /// Runs a daemon that has to end on its own. Returns its exit status and its stderr.
     pub(crate) fn run(&self, arguments: &[&str]) -> (ExitStatus, String) {
         let mut command = self.command();

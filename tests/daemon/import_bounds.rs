@@ -76,8 +76,7 @@ async fn what_no_list_could_hold_is_refused() {
 #[tokio::test]
 async fn a_model_and_a_mode_are_names() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     for member in ["model", "mode"] {
         let settings = json!({member: "x".repeat(5 * 1024)});
         let params = json!({"cwd": home.project(), "settings": settings});

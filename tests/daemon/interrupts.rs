@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Daemon, Home, kill_now};
 use crate::scripted;
-use crate::support::{App, Raw, refused};
+use crate::support::{App, Events, Raw, refused};
 
 const PROMPT: &str = "[[ask may I write?]][[write made.txt words]]";
 
@@ -39,6 +39,20 @@ fn was_written(home: &Home) -> bool {
 
 /// D15: a question stays open for clients that connect later. The first answer wins, and every client is notified of
 /// it.
+/// Waits for the answer to a question, and checks who gave it and what it is.
+async fn check_resolved(events: &mut Events, question: &Interrupt, by: &str, outcome: &Value) {
+    let take = |event: &Event| match event {
+        Event::InterruptResolved {
+            interrupt_id,
+            by,
+            outcome,
+        } => Some((interrupt_id.clone(), by.clone(), outcome.read::<Value>().unwrap())),
+        _ => None,
+    };
+    let expected = (question.id.clone(), by.to_owned(), outcome.clone());
+    assert_eq!(events.find(take).await, expected);
+}
+
 #[tokio::test]
 async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     let home = Home::new();
@@ -71,16 +85,7 @@ async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
         later.call("conversation/respond", params.clone()).await.unwrap(),
         json!({})
     );
-    let Event::InterruptResolved {
-        interrupt_id,
-        by,
-        outcome,
-    } = events.until("interruptResolved").await
-    else {
-        unreachable!()
-    };
-    assert_eq!((interrupt_id, by.as_str()), (interrupt.id.clone(), "the desktop"));
-    assert_eq!(outcome.read::<Value>().unwrap(), selected("allow_once"));
+    check_resolved(&mut events, &interrupt, "the desktop", &selected("allow_once")).await;
     assert_eq!(
         raw.event("interruptResolved").await["by"],
         "the desktop",
@@ -273,9 +278,8 @@ fn answers_to(home: &Home) -> Vec<Value> {
 
 /// Configures a scripted agent with this policy for questions.
 fn with_policy(home: &Home, policy: &str) {
-    let agent = scripted::configured("careful", None);
-    let kind = format!("kind = \"generic\"\ninterrupts = \"{policy}\"");
-    let agent = agent.replace("kind = \"generic\"", &kind);
+    let settings = format!("kind = \"generic\"\ninterrupts = \"{policy}\"");
+    let agent = scripted::configured_with("careful", None, &settings);
     home.configure(&format!("default_agent = \"careful\"\n{agent}"));
 }
 
@@ -283,8 +287,7 @@ fn with_policy(home: &Home, policy: &str) {
 async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_asked() {
     let home = Home::new();
     with_policy(&home, "allowReads");
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     // The turn ends although no client answers.
     app.send(id, &scripted_question("read")).await;
@@ -292,16 +295,7 @@ async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_aske
     let Event::InterruptRaised { interrupt } = events.until("interruptRaised").await else {
         unreachable!()
     };
-    let Event::InterruptResolved {
-        interrupt_id,
-        by,
-        outcome,
-    } = events.until("interruptResolved").await
-    else {
-        unreachable!()
-    };
-    assert_eq!((interrupt_id, by.as_str()), (interrupt.id.clone(), "policy"));
-    assert_eq!(outcome.read::<Value>().unwrap(), selected("yes"));
+    check_resolved(&mut events, &interrupt, "policy", &selected("yes")).await;
     let late = app.call("conversation/respond", answer(id, &interrupt, selected("no")));
     let late = refused(late.await, ErrorKind::InterruptResolved);
     assert_eq!(late.detail("by"), "policy");
@@ -321,8 +315,7 @@ async fn what_is_only_read_is_permitted_where_that_was_said_and_the_rest_is_aske
 async fn everything_is_refused_where_that_was_said() {
     let home = Home::new();
     home.configure("[agents.loopback]\ninterrupts = \"deny\"\n");
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     app.send(id, PROMPT).await;
     assert!(!was_written(&home));
     assert_eq!(app.get(id).await.interrupts, []);

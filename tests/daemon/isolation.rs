@@ -102,8 +102,7 @@ async fn a_session_in_a_linked_folder_is_copied_to_where_the_agent_looks() {
 #[tokio::test]
 async fn a_reply_that_was_cut_short_is_not_joined_to_the_next() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let cut = app.send(id, "[[say half an answer]][[crash]]").await;
     assert!(cut.failure.is_some(), "{cut:?}");
@@ -127,8 +126,7 @@ async fn a_reply_that_was_cut_short_is_not_joined_to_the_next() {
 #[tokio::test]
 async fn a_silent_turn_is_not_ended_by_any_limit_on_idleness() {
     let home = Home::with_config("[limits]\nidle_minutes = 0.002\nagent_idle_minutes = 0\n");
-    let (daemon, app) = home.opened().await;
-    let silent = app.make(&home.project()).await;
+    let (daemon, app, silent) = home.begun(&[]).await;
     let other = app.make(&home.project()).await;
     let mut raw = daemon.raw().await;
     // After this turn the conversation's idle time runs, until its next prompt.

@@ -6,7 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::keep::{KeepAnswer, KeepTotal, RestoreAnswer};
 use bridge_protocol::link::{Fidelity, LineageReason, LinkReason, Via};
@@ -18,8 +17,9 @@ use crate::carrying::{files_below, folders_in};
 use crate::home::Home;
 use crate::moved_trees::move_tree;
 use crate::moving::move_to;
+use crate::resumed::check_resumed;
 use crate::signs::Watched;
-use crate::support::{App, refused, tried, within};
+use crate::support::{App, id_in, refused, tried, within};
 
 pub(crate) async fn keep(app: &App, params: Value) -> Result<KeepAnswer, BridgeError> {
     let answer = app.call("transcript/keep", params).await?;
@@ -38,7 +38,7 @@ async fn total(app: &App) -> KeepTotal {
 /// Waits until the total of all copies meets the condition, and returns the total. It changes only when the data folder
 /// changes.
 pub(crate) async fn once_kept(app: &App, holds: impl Fn(&KeepTotal) -> bool) -> KeepTotal {
-    let home = within(app.client.call(Status::default())).await.unwrap().home;
+    let home = app.answer(Status::default()).await.home;
     let asking = Watched::below(&Path::new(&home).join("data")).wait_for_answer("such copies", async || {
         Some(total(app).await).filter(|total| holds(total))
     });
@@ -59,8 +59,7 @@ fn transcript(home: &Home, id: &str) -> PathBuf {
 #[tokio::test]
 async fn a_missing_transcript_is_restored_by_the_beginning_of_its_id() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
     let (head, short) = (head.as_str(), json!({"upstreamId": &head.as_str()[..8]}));
@@ -102,8 +101,7 @@ async fn a_missing_transcript_is_restored_by_the_beginning_of_its_id() {
 #[tokio::test]
 async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let head = app.send(id, "first").await.upstream_id;
     once_kept(&app, |total| total.sessions == 1).await;
     app.send(id, "[[tool Bash {\"command\":\"ls\"}]] second").await;
@@ -133,8 +131,7 @@ async fn d14_what_the_agent_has_deleted_goes_on_whole_from_a_link() {
 #[tokio::test]
 async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (_daemon, app, id) = home.begun(&["first", "second"]).await;
     assert_eq!(once_kept(&app, |total| total.sessions == 1).await.bytes, 0);
     app.close(id).await;
     let packed = once_kept(&app, |total| total.bytes > 0).await;
@@ -164,8 +161,7 @@ async fn d14_a_hibernated_conversation_goes_on_whole_from_its_copy() {
 #[tokio::test]
 async fn a_restored_session_that_is_refused_is_copied() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     once_kept(&app, |total| total.sessions == 1).await;
     app.send(id, "[[say second]][[lose]]").await;
     let resumed = app.send(id, "third").await.resumed.unwrap();
@@ -184,8 +180,7 @@ async fn a_restored_session_that_is_refused_is_copied() {
 #[tokio::test]
 async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
     app.close(id).await;
@@ -201,18 +196,14 @@ async fn a_copy_that_is_older_than_the_conversation_is_told_as_such() {
     error_words::check_counted("the last way to resume a kept copy", "attempt", why, &[1, 2]);
     lose(&home);
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Archive, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Archive, Fidelity::Partial, 1);
     assert_eq!(app.remembered(id).await, ["first", "go on"]);
 }
 
 #[tokio::test]
 async fn nothing_is_kept_where_that_is_off() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     assert!(!keep(&app, json!({})).await.unwrap().enabled);
     assert_eq!(total(&app).await, KeepTotal::default());
@@ -229,8 +220,7 @@ async fn nothing_is_kept_where_that_is_off() {
 #[tokio::test]
 async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let head = app.get(id).await.head.unwrap();
     let path = transcript(&home, head.as_str());
     let text = fs::read(&path).unwrap();
@@ -278,8 +268,7 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
 #[tokio::test]
 async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (_daemon, app, id) = home.begun(&["first", "second"]).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
     let head = app.get(id).await.head.unwrap();
@@ -300,8 +289,7 @@ async fn what_was_cut_off_by_another_program_is_kept_beside_the_rest_and_told() 
 #[tokio::test]
 async fn deleting_a_conversation_with_its_transcripts_deletes_the_copies() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let gone = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, gone) = home.begun(&["first"]).await;
     let kept = app.begun(&home.project(), &["first"]).await;
     for id in [gone, kept] {
         app.close(id).await;
@@ -354,8 +342,7 @@ async fn what_the_end_of_the_daemon_cut_short_is_kept() {
 #[tokio::test]
 async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     once_kept(&app, |total| (total.sessions, total.bytes) == (1, 0)).await;
     daemon.kill();
     // Without this file, the next start acts as if a day had passed.
@@ -395,8 +382,7 @@ async fn what_is_older_than_the_user_wants_goes_and_links_become_copies() {
 #[tokio::test]
 async fn d14_a_copy_without_the_last_turn_is_told_as_partial() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     let mut raw = daemon.raw().await;
     let (running, _) = raw.hang(id).await;
     app.ask("conversation/cancel", id).await;
@@ -462,10 +448,7 @@ async fn f12_what_was_lost_before_a_move_comes_back_in_the_new_folder() {
         let text = format!("in {name}");
         let turn = app.send(id, &text).await;
         let resumed = turn.resumed.unwrap();
-        assert_eq!(
-            (resumed.via, resumed.fidelity, resumed.missing_turns),
-            (via, Fidelity::Full, 0)
-        );
+        check_resumed(&resumed, via, Fidelity::Full, 0);
         assert_eq!(turn.upstream_id, head);
         let path = transcript(&home, head.as_str());
         assert!(fs::read_to_string(&path).unwrap().starts_with(&expected));
@@ -508,7 +491,7 @@ async fn d14_what_the_agent_has_deleted_is_put_back_for_a_branch_of_it() {
         lose(&home);
         let forked = app.call("conversation/fork", fork(at)).await.unwrap();
         assert_eq!(forked["fidelity"], "full");
-        let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+        let branch = id_in(&forked);
         assert_eq!(app.remembered(branch).await, prompts[..turns]);
         assert_eq!(fs::read(transcript(&home, head.as_str())).unwrap(), whole);
     }
@@ -618,8 +601,7 @@ async fn what_is_put_back_for_a_branch_lies_where_it_ran() {
 #[tokio::test]
 async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_its_source() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (_daemon, app, id) = home.begun(&["first", "second"]).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     let fork = app.fork(id, false).await.unwrap().conversation.id;
@@ -632,8 +614,7 @@ async fn d14_a_branch_that_was_never_prompted_is_made_again_of_what_is_kept_of_i
 #[tokio::test]
 async fn a_session_that_was_left_names_the_folder_in_which_it_is_restored() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let left = app.get(id).await.head.unwrap();
     let places = app.checkpoints(id).await;
     app.close(id).await;

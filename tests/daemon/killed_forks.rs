@@ -22,8 +22,7 @@ fn unfinished(transcript: &Path) -> Vec<PathBuf> {
 #[tokio::test]
 async fn files_of_a_fork_that_a_kill_cut_short_are_brought_by_the_next_start() {
     let home = Home::keeping_nothing();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (daemon, app) = home.opened().await;
     let source = app.begun(&home.project(), &["one [[tool read {\"a\":1}]]"]).await;
     app.close(source).await;
     let lender = home.transcript_of(&app, source).await;
@@ -48,8 +47,7 @@ async fn files_of_a_fork_that_a_kill_cut_short_are_brought_by_the_next_start() {
         "killed too late"
     );
 
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     assert_eq!(unfinished(&transcript), [] as [PathBuf; 0]);
     let files = fs::read_dir(&brought).unwrap().map(|entry| entry.unwrap().path());
     let sizes: Vec<u64> = files.map(|path| fs::metadata(path).unwrap().len()).collect();

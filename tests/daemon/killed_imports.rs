@@ -23,8 +23,7 @@ const RESULTS: usize = 300;
 
 /// A bundle of a conversation with two sessions and many files.
 async fn exported(there: &Home) -> (ConversationId, String) {
-    let (_daemon, app) = there.opened().await;
-    let id = app.make(&there.project()).await;
+    let (_daemon, app, id) = there.begun(&[]).await;
     app.send(id, "one").await;
     let first = app.get(id).await.head.unwrap();
     let beside = there.transcript(first.as_str()).unwrap().with_extension("");

@@ -78,8 +78,7 @@ fn damaged(home: &Home) {
 async fn adopted(home: &Home) -> ConversationId {
     let (_daemon, app) = home.opened().await;
     let adopt = json!({"upstreamId": ID, "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", adopt).await.unwrap();
-    serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap()
+    app.made_by("conversation/adopt", adopt).await
 }
 
 /// Kills the daemon when its repair has begun more than `files` files, or has answered. Returns the id of the copy if

@@ -19,6 +19,7 @@ use crate::codex_watching;
 use crate::gate::Gate;
 use crate::home::{Daemon, Home};
 use crate::keeping::{keep, lose};
+use crate::resumed::check_resumed;
 use crate::scripted::{self, LOAD_NEEDS, SILENT_ON_LOAD};
 use crate::signs::Watched;
 use crate::support::{App, refused};
@@ -52,16 +53,14 @@ fn list(home: &Home) -> PathBuf {
 /// Makes a closed conversation whose transcript was restored from an older copy and lacks the last turn. The transcript
 /// does not show that, because it also has a cancelled turn, which is not counted.
 async fn restored(home: &Home) -> (Daemon<'_>, App, ConversationId) {
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     cancelled_turn(&daemon, &app, id).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
     app.close(id).await;
     lose(home);
-    let params = json!({"conversationId": id});
-    let restored = app.call("transcript/restore", params).await.unwrap();
+    let restored = app.ask("transcript/restore", id).await;
     assert_eq!(restored["missingTurns"], json!(1));
     (daemon, app, id)
 }
@@ -75,10 +74,7 @@ async fn cancelled_turn(daemon: &Daemon<'_>, app: &App, id: ConversationId) {
 
 async fn assert_reported_once(app: &App, id: ConversationId) {
     let resumed = app.resumed(id).await;
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Archive, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Archive, Fidelity::Partial, 1);
     assert_eq!(resumed.attempts.last().unwrap().via, Via::Archive);
     let last = app.lineage(id).await.pop().unwrap();
     assert_eq!(
@@ -106,8 +102,7 @@ async fn assert_not_to_be_branched(app: &App, id: ConversationId, place: Option<
 #[tokio::test]
 async fn what_a_restored_transcript_lacks_is_reported_by_the_next_daemon() {
     let (home, gate) = Gate::home_with(KEEP_NOTHING);
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first", "second"]).await;
+    let (daemon, app, id) = home.begun(&["first", "second"]).await;
     let plan = json!({"conversationId": id, "settings": {"mode": "plan"}});
     app.call("conversation/update", plan).await.unwrap();
     // A turn that was cancelled before the agent's first word is in the transcript but is not counted, so the
@@ -229,8 +224,7 @@ fn loads(home: &Home) -> usize {
 #[tokio::test]
 async fn what_was_restored_by_hand_is_reported_by_the_next_resume() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
     let old = SystemTime::UNIX_EPOCH;
@@ -241,8 +235,7 @@ async fn what_was_restored_by_hand_is_reported_by_the_next_resume() {
     app.send(id, "never kept").await;
     app.close(id).await;
     lose(&home);
-    let restore = json!({"conversationId": id});
-    let restored = app.call("transcript/restore", restore).await.unwrap();
+    let restored = app.ask("transcript/restore", id).await;
     assert_eq!(restored["missingTurns"], json!(1));
     drop(daemon);
     // This start deletes old copies, but not the mark that records the missing turn.
@@ -301,8 +294,7 @@ async fn a_list_that_cannot_be_read_hides_no_missing_turns() {
 async fn a_list_that_cannot_be_read_makes_no_turns_missing() {
     for how in SPOILED {
         let home = Home::keeping_nothing();
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["first"]).await;
+        let (_daemon, app, id) = home.begun(&["first"]).await;
         app.close(id).await;
         keep(&app, json!({"conversationId": id})).await.unwrap();
         let list = list(&home);
@@ -337,10 +329,7 @@ async fn a_mark_that_cannot_be_read_is_reported_without_a_number_and_once() {
             ErrorKind::NotResumable,
         );
         let resumed = app.resumed(id).await;
-        assert_eq!(
-            (resumed.via, resumed.fidelity, resumed.missing_turns),
-            (Via::Archive, Fidelity::Partial, 0)
-        );
+        check_resumed(&resumed, Via::Archive, Fidelity::Partial, 0);
         app.fork(id, false).await.unwrap();
         app.close(id).await;
         let resumed = app.resumed(id).await;
@@ -377,8 +366,7 @@ async fn a_mark_that_cannot_be_read_is_a_gap_in_the_history() {
 /// The older session's transcript is missing. It was restored from an older copy before, and then copied again, so only
 /// its mark records that the copy lacks a turn.
 async fn older_restored(home: &Home) -> (Daemon<'_>, App, ConversationId, UpstreamId, CheckpointId) {
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     cancelled_turn(&daemon, &app, id).await;
     let place = app.checkpoints(id).await[0].id.clone();
     let older = app.get(id).await.head.unwrap();
@@ -427,8 +415,7 @@ async fn the_refusal_of_an_older_session_that_lacks_turns_names_the_command_that
     let output = sessionctl.args(command.split(' ')).output().unwrap();
     assert!(output.status.success(), "{command}: {output:?}");
     assert!(home.transcript(older.as_str()).is_some(), "{command}");
-    let forked = app.call("conversation/fork", fork).await.unwrap();
-    let branch = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+    let branch = app.made_by("conversation/fork", fork).await;
     assert_eq!(app.remembered(branch).await, ["first"]);
     // The mark is kept.
     assert_eq!(unreported(&home, older.as_str()), json!(1));
@@ -438,8 +425,7 @@ async fn the_refusal_of_an_older_session_that_lacks_turns_names_the_command_that
 #[tokio::test]
 async fn a_restore_that_fails_leaves_no_mark() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
@@ -474,8 +460,7 @@ async fn a_restore_that_fails_leaves_no_mark() {
 #[tokio::test]
 async fn nothing_is_restored_into_an_open_session() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let head = app.get(id).await.head.unwrap();
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.send(id, "never kept").await;
@@ -491,8 +476,7 @@ async fn nothing_is_restored_into_an_open_session() {
     }
     assert!(home.transcript(head.as_str()).is_none());
     app.close(id).await;
-    let restore = json!({"conversationId": id});
-    let restored = app.call("transcript/restore", restore).await.unwrap();
+    let restored = app.ask("transcript/restore", id).await;
     assert_eq!(restored["missingTurns"], json!(1));
     assert_reported_once(&app, id).await;
 }

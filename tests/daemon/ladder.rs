@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::damaged::tear;
 use crate::home::{Home, kill_now, wait_for_end};
+use crate::resumed::check_resumed;
 use crate::scripted;
 use crate::support::{refused, tried};
 
@@ -26,8 +27,7 @@ fn full(resumed: &Resumed) {
 #[tokio::test]
 async fn live_a_session_that_is_open_is_used_as_it_is() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     assert_eq!(app.send(id, "first").await.resumed.unwrap().via, Via::Fresh);
     assert_eq!(
         app.send(id, "second").await.resumed,
@@ -67,8 +67,7 @@ async fn resume_brings_a_session_back_after_the_daemon_was_killed() {
 #[tokio::test]
 async fn resume_brings_a_session_back_whose_process_was_killed_while_it_rested() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let agent = home.agents()[0];
     kill_now(agent);
     app.once(id, |conversation| !conversation.live).await;
@@ -183,8 +182,7 @@ async fn copied_a_forgotten_session_goes_on_under_a_new_id() {
 #[tokio::test]
 async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut expected = Vec::new();
     for number in 0..20 {
         let text = format!("[[say {number}]][[forget]]");
@@ -209,8 +207,7 @@ async fn a_session_is_forgotten_again_and_again_and_the_history_stays_whole() {
 #[tokio::test]
 async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let source = app.send(id, "shared").await.upstream_id;
     app.fork(id, true).await.unwrap();
     app.send(id, "on the branch").await;
@@ -219,10 +216,7 @@ async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing()
     let mut events = app.events(id).await;
     let turn = app.send(id, "go on").await;
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::OlderLink, Fidelity::Partial, 2)
-    );
+    check_resumed(&resumed, Via::OlderLink, Fidelity::Partial, 2);
     let Event::Rolled {
         from,
         cause,
@@ -248,8 +242,7 @@ async fn older_link_takes_up_the_ancestor_and_tells_how_many_turns_are_missing()
 #[tokio::test]
 async fn older_link_never_brings_back_what_was_left_behind() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["shared"]).await;
+    let (_daemon, app, id) = home.begun(&["shared"]).await;
     let branch = app.fork(id, false).await.unwrap().conversation.id;
     app.send(id, "only in the source, after the fork").await;
     app.send(branch, "[[lose]]").await;
@@ -272,10 +265,7 @@ async fn older_link_after_a_copy_was_lost_too() {
     app.send(id, "[[lose]]").await;
     let turn = app.send(id, "go on").await;
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::OlderLink, Fidelity::Partial, 2)
-    );
+    check_resumed(&resumed, Via::OlderLink, Fidelity::Partial, 2);
     assert_eq!(app.remembered(id).await, ["[[say first]][[forget]]", "go on"]);
 }
 
@@ -284,8 +274,7 @@ async fn older_link_after_a_copy_was_lost_too() {
 #[tokio::test]
 async fn text_retells_what_can_be_read_and_says_so() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     app.send(id, "two").await;
     let old = app.send(id, "[[say three]][[forget copies]]").await.upstream_id;
     tear(&home, old.as_str(), "echo: one");
@@ -333,8 +322,7 @@ async fn text_retells_what_can_be_read_and_says_so() {
 #[tokio::test]
 async fn not_resumable_is_told_with_all_attempts_and_starts_nothing() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let head = app.send(id, "[[lose]]").await.upstream_id;
     let chain = app.chain(id).await;
     for _ in 0..2 {
@@ -458,8 +446,7 @@ async fn a_folder_that_is_gone_changes_nothing() {
 #[tokio::test]
 async fn the_agents_own_clear_is_followed() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let old = app.send(id, "before").await.upstream_id;
     let mut events = app.events(id).await;
     app.send(id, "[[clear]]").await;
@@ -496,8 +483,7 @@ async fn the_agents_own_clear_is_followed() {
 #[tokio::test]
 async fn an_undo_takes_back_the_agents_own_clear() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let old = app.send(id, "before").await.upstream_id;
     app.send(id, "[[clear]]").await;
     app.send(id, "after").await;

@@ -21,14 +21,9 @@ const QUIET: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"ses
 fn scripted_home() -> Home {
     let home = Home::new();
     let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"close":{}}}"#;
-    let agent = scripted::configured("claude", Some(capabilities));
-    let transcripts = home.path().join("claude");
-    fs::create_dir_all(transcripts.join("projects/-p")).unwrap();
-    let kind = format!("kind = \"claude\"\ntranscripts = \"{}\"", transcripts.display());
-    home.configure(&format!(
-        "default_agent = \"claude\"\n{}",
-        agent.replace("kind = \"generic\"", &kind)
-    ));
+    let agent = scripted::configured_kind(&home, "claude", capabilities);
+    home.folder_named("claude/projects/-p");
+    home.configure(&format!("default_agent = \"claude\"\n{agent}"));
     home
 }
 
@@ -72,11 +67,19 @@ async fn after_a_scripted_round(app: &App, home: &Home) {
     let path = path_of(home, &UpstreamId::new(other.as_str()));
     fs::write(&path, first_turn("other")).unwrap();
     let params = json!({"upstreamId": other, "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let id = app.made_by("conversation/adopt", params).await;
     let mut events = app.events(id).await;
     append_turn(&path, "round");
     assert_eq!(saved(&mut events).await.prompt, "round");
+}
+
+/// Waits for the next saved turn, and checks its number, its prompt and its session.
+async fn check_saved(events: &mut Events, step: u64, prompt: &str, session: &UpstreamId) {
+    let told = saved(events).await;
+    assert_eq!(
+        (told.step, told.prompt.as_str(), &told.upstream_id),
+        (step, prompt, session)
+    );
 }
 
 #[tokio::test]
@@ -88,26 +91,17 @@ async fn a_turn_that_comes_to_the_disk_behind_the_agents_own_clear_is_saved_wher
     app.send(id, &clear_to(&cleared)).await;
     assert_eq!(app.get(id).await.head.as_ref(), Some(&cleared));
     // This agent writes its command nowhere. F6: a turn that was never written is not missing.
-    let history = json!({"conversationId": id});
-    let history = app.call("conversation/history", history).await.unwrap();
+    let history = app.ask("conversation/history", id).await;
     assert_eq!(history.get("gaps"), None, "{history}");
     let link = &app.chain(id).await[1];
     assert_eq!((link.turns, link.written), (0, false));
 
     fs::write(path_of(&home, &before), first_turn("late")).unwrap();
-    let told = saved(&mut events).await;
-    assert_eq!(
-        (told.step, told.prompt.as_str(), &told.upstream_id),
-        (1, "late", &before)
-    );
+    check_saved(&mut events, 1, "late", &before).await;
     // The late turn was announced, so the next turn in that transcript is another program's and is not announced.
     append_turn(&path_of(&home, &before), "beside");
     fs::write(path_of(&home, &cleared), first_turn("anew")).unwrap();
-    let told = saved(&mut events).await;
-    assert_eq!(
-        (told.step, told.prompt.as_str(), &told.upstream_id),
-        (1, "anew", &cleared)
-    );
+    check_saved(&mut events, 1, "anew", &cleared).await;
     // Prompts are counted anew in the new session. No prompt belongs to this turn, so another program wrote it.
     append_turn(&path_of(&home, &cleared), "there");
     let told = Event::ForeignWriter { upstream_id: cleared };
@@ -157,11 +151,7 @@ async fn a_turn_that_comes_to_the_disk_behind_a_fork_in_place_is_saved_where_it_
     assert_ne!(app.get(id).await.head.unwrap(), source);
 
     append_turn(&path, "two");
-    let told = saved(&mut events).await;
-    assert_eq!(
-        (told.step, told.prompt.as_str(), &told.upstream_id),
-        (2, "two", &source)
-    );
+    check_saved(&mut events, 2, "two", &source).await;
 }
 
 /// The agent's own commands extend the turn before them, and that turn is not announced again.
@@ -227,8 +217,7 @@ async fn what_a_transcript_held_that_is_put_back_is_old() {
     ];
     for (is_removed, put_back) in ways {
         let home = Home::new();
-        let (_daemon, app) = home.opened().await;
-        let id = app.make(&home.project()).await;
+        let (_daemon, app, id) = home.begun(&[]).await;
         let mut events = app.events(id).await;
         for text in ["one", "two"] {
             app.send(id, text).await;
@@ -252,8 +241,7 @@ async fn what_a_transcript_held_that_is_put_back_is_old() {
 #[tokio::test]
 async fn what_a_transcript_held_that_is_put_back_in_another_life_is_old() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     for text in ["one", "two"] {
         app.send(id, text).await;
     }
@@ -289,8 +277,7 @@ async fn a_transcript_that_is_begun_anew_under_its_session_tells_its_turns() {
 #[tokio::test]
 async fn what_another_program_had_before_an_export_is_old_after_the_import() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     app.send(id, "here").await;
     assert_eq!(saved(&mut events).await.prompt, "here");
@@ -320,8 +307,7 @@ async fn turns_behind_a_place_to_which_somebody_went_back_are_saved() {
     let text = fs::read_to_string(&path).unwrap();
     let second: Value = serde_json::from_str(text.lines().nth(3).unwrap()).unwrap();
     let params = json!({"upstreamId": "adopted", "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let id = app.made_by("conversation/adopt", params).await;
     let mut events = app.events(id).await;
     let (asked, answered) = turn(&second["uuid"], "back", "Done.");
     append(&path, &(asked + &answered));

@@ -11,8 +11,7 @@ use crate::home::Home;
 #[tokio::test]
 async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let head = app.send(id, "before").await.upstream_id;
     let mut events = app.events(id).await;
     let before = app.get(id).await.updated_at;
@@ -65,8 +64,7 @@ async fn a_limit_is_told_with_its_reset_and_keeps_everything() {
 #[tokio::test]
 async fn a_limit_of_one_conversation_is_none_of_the_others() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let limited = app.make(&home.project()).await;
+    let (_daemon, app, limited) = home.begun(&[]).await;
     let other = app.make(&home.project()).await;
     app.send(limited, "[[limit 3600]]").await;
     assert_eq!(app.send(other, "hello").await.stop_reason, StopReason::EndTurn);
@@ -78,8 +76,7 @@ async fn a_limit_of_one_conversation_is_none_of_the_others() {
 #[tokio::test]
 async fn a_session_that_is_gone_after_a_limit_is_rolled_for_that_cause() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (_daemon, app, id) = home.begun(&["before"]).await;
     app.send(id, "[[forget]][[limit 3600]]").await;
     assert_eq!(app.get(id).await.state, ConversationState::Limited);
     let mut events = app.events(id).await;

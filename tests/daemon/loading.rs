@@ -11,8 +11,7 @@ use crate::watching::{kinds, turn, until_saved};
 #[tokio::test]
 async fn what_an_agent_loads_is_told_with_its_size() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     app.send(id, "one").await;
     app.send(id, "two").await;
@@ -59,8 +58,7 @@ async fn of_a_compacted_transcript_the_summary_and_what_follows_it_is_loaded() {
     fs::write(folder.join("s1.jsonl"), text).unwrap();
     let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": "s1", "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let id = app.made_by("conversation/adopt", params).await;
     let history = app.ask("conversation/history", id).await;
     assert_eq!(history["messages"].as_array().unwrap().len(), 5);
     let mut events = app.events(id).await;

@@ -1,13 +1,11 @@
 //! A start at which the store has lost acknowledged changes: what an earlier daemon left unfinished is not undone then,
 //! because the conversation that owns the files may be among what was lost.
 
+use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-
-use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind};
-use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::carrying::{bundled, files_below, import};
 use crate::home::Home;
@@ -17,14 +15,11 @@ use crate::home::Home;
 async fn an_imported_transcript_stays_although_the_store_lost_its_conversation() {
     let (there, here) = (Home::new(), Home::new());
     let (id, path) = {
-        let daemon = there.start();
-        let app = daemon.app().await;
-        let id = app.begun(&there.project(), &["one"]).await;
+        let (_daemon, app, id) = there.begun(&["one"]).await;
         (id, bundled(&app, id).await)
     };
     let transcript = {
-        let daemon = here.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = here.opened().await;
         let imported = import(&app, json!({"path": path, "cwd": here.project()}));
         let head = imported.await.unwrap().head.unwrap();
         // These follow in the journal, so that a gap is left where the import was.
@@ -61,8 +56,7 @@ async fn an_imported_transcript_stays_although_the_store_lost_its_conversation()
 
     // The second start finds a whole store. It must not undo the import that the first start set aside.
     for start in 0..2 {
-        let daemon = here.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = here.opened().await;
         assert_eq!(
             fs::read(&transcript).ok().as_ref(),
             Some(&before),
@@ -72,13 +66,11 @@ async fn an_imported_transcript_stays_although_the_store_lost_its_conversation()
         let left = files_below(&imports);
         assert_eq!(left, [imports.join("left.set-aside-1/plan")], "start {start}");
         assert_eq!(fs::read_to_string(&left[0]).unwrap(), text);
-        let answer = app.call("daemon/diagnose", json!({"agents": false})).await;
-        let all = serde_json::from_value::<Diagnosis>(answer.unwrap()).unwrap();
-        let reported = all.diagnostics.iter().any(|one| {
-            one.kind == DiagnosticKind::SetAside
-                && one.subject.as_deref() == imports.join("left.set-aside-1").to_str()
-        });
-        assert!(reported, "start {start}: {:#?}", all.diagnostics);
+        let aside = app.set_aside().await;
+        assert!(
+            aside.contains(&imports.join("left.set-aside-1")),
+            "start {start}: {aside:?}"
+        );
         // The bundle can be imported again, which leaves the plan and the transcript alone too.
         if start == 1 {
             let again = json!({"path": path, "cwd": here.folder_named("again"), "newIds": true});

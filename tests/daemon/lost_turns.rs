@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::edits::places;
 use crate::continuing::{go_on, prompts};
 use crate::home::{Daemon, Home};
+use crate::resumed::check_resumed;
 use crate::support::{App, Events};
 
 /// What is left on disk of the last turn of a transcript.
@@ -65,8 +66,7 @@ async fn prompt(app: &App, id: ConversationId, least: &str) -> Result<Value, Bri
 async fn what_is_left_is_gone_on_with_and_what_is_missing_is_counted() {
     for left in [Left::Nothing, Left::Torn, Left::Zeros, Left::ZerosAtTheEnd] {
         let home = Home::new();
-        let (daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one", "two", "three"]).await;
+        let (daemon, app, id) = home.begun(&["one", "two", "three"]).await;
         let path = home.transcript_of(&app, id).await;
         daemon.kill();
         cut(&path, left);
@@ -90,8 +90,7 @@ async fn what_is_left_is_gone_on_with_and_what_is_missing_is_counted() {
 #[tokio::test]
 async fn where_nothing_is_left_only_who_asks_for_it_begins_anew() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (daemon, app, id) = home.begun(&["one", "two"]).await;
     let path = home.transcript_of(&app, id).await;
     daemon.kill();
     fs::write(&path, vec![0; 4_096]).unwrap();
@@ -100,10 +99,7 @@ async fn where_nothing_is_left_only_who_asks_for_it_begins_anew() {
     assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable);
     let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
     let resumed = turn.resumed.unwrap();
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Fresh, Fidelity::None, 2)
-    );
+    check_resumed(&resumed, Via::Fresh, Fidelity::None, 2);
 }
 
 /// A prompt that starts a tool and whose turn never ends.

@@ -10,7 +10,7 @@ use std::process::Command;
 use bridge_protocol::error::ErrorKind;
 use serde_json::json;
 
-use super::set_aside::{left_by_a_move, reported};
+use super::set_aside::{kept, left_by_a_move, reported};
 use crate::carrying::{bundled, files_below};
 use crate::home::Home;
 use crate::keeping::{keep, once_kept};
@@ -56,8 +56,7 @@ fn names() -> impl Iterator<Item = (&'static str, bool)> {
 #[tokio::test]
 async fn the_daemon_makes_nothing_under_another_name() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     keep(&app, json!({"conversationId": id})).await.unwrap();
     drop((daemon, app));
@@ -159,8 +158,7 @@ fn what_is_moved_away_twice_has_two_names() {
 #[tokio::test]
 async fn a_folder_in_place_of_a_temporary_file_stays_and_hinders_nothing() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     drop((daemon, app));
     let mine = ["instance.new", "store.new"].map(|name| home.data().join(name).join("mine"));
     for path in &mine {
@@ -183,8 +181,7 @@ async fn no_link_or_pipe_among_the_files_of_the_database_is_opened() {
     for name in ["store/conf", "store/db"] {
         for is_link in [true, false] {
             let home = Home::new();
-            let (daemon, app) = home.opened().await;
-            let id = app.begun(&home.project(), &["first"]).await;
+            let (daemon, app, id) = home.begun(&["first"]).await;
             drop((daemon, app));
             let (path, foreign) = (home.data().join(name), home.path().join("foreign"));
             fs::remove_file(&path).unwrap();
@@ -207,8 +204,7 @@ async fn no_link_or_pipe_among_the_files_of_the_database_is_opened() {
 #[tokio::test]
 async fn a_start_does_not_wait_at_a_pipe() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     drop((daemon, app));
     for folder in ["copies", "imports", "trees", "moves"] {
         fs::create_dir_all(home.data().join(folder)).unwrap();
@@ -277,8 +273,7 @@ async fn no_link_to_a_plan_is_followed() {
 #[tokio::test]
 async fn no_link_to_a_folder_of_plans_is_followed() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let at = app.checkpoints(id).await[0].id.clone();
     app.close(id).await;
     let bundle = bundled(&app, id).await;
@@ -355,13 +350,10 @@ async fn no_link_in_the_folder_of_a_plan_is_followed() {
 async fn no_link_to_a_backup_that_is_being_deleted_is_followed() {
     let home = Home::keeping_nothing();
     let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
-    app.close(id).await;
-    let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
-    let session = Path::new(&kept.kept[0].path).parent().unwrap();
+    let (id, session) = kept(&home, &app).await;
     // The target contains the files that the daemon deletes from such a backup.
     let foreign = home.path().join("foreign");
-    copy_tree(session, &foreign);
+    copy_tree(&session, &foreign);
     let before = contents(&foreign);
     assert!(!before.is_empty());
     drop((daemon, app));
@@ -369,8 +361,7 @@ async fn no_link_to_a_backup_that_is_being_deleted_is_followed() {
     symlink(&foreign, &link).unwrap();
     let (_daemon, app) = home.opened().await;
     keep(&app, json!({})).await.unwrap();
-    let delete = json!({"conversationId": id, "transcripts": "delete"});
-    app.call("conversation/delete", delete).await.unwrap();
+    app.erase(id).await;
     assert!(!session.exists());
     assert_eq!(contents(&foreign), before);
     assert!(link.is_symlink());
@@ -381,8 +372,7 @@ async fn no_link_to_a_backup_that_is_being_deleted_is_followed() {
 #[tokio::test]
 async fn rubbish_in_the_folder_of_the_next_database_keeps_no_start_from_succeeding() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     drop((daemon, app));
     let (next, foreign) = (home.data().join("store.next"), home.path().join("foreign"));
     fs::create_dir(&foreign).unwrap();
@@ -406,8 +396,7 @@ async fn rubbish_in_the_folder_of_the_next_database_keeps_no_start_from_succeedi
 #[tokio::test]
 async fn no_link_among_the_folders_of_the_database_is_followed() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     drop((daemon, app));
     let (blobs, foreign) = (home.data().join("store/blobs"), home.path().join("foreign"));
     fs::remove_dir(&blobs).unwrap();
@@ -479,8 +468,7 @@ fn misplace(path: &Path, elsewhere: &Path, is_link: bool) {
 async fn no_link_below_the_backups_is_followed() {
     for (is_root, is_link) in [(false, true), (false, false), (true, true), (true, false)] {
         let (home, case) = (Home::keeping_nothing(), (is_root, is_link));
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["first"]).await;
+        let (_daemon, app, id) = home.begun(&["first"]).await;
         let other = app.begun(&home.project(), &["first"]).await;
         let named = |id| json!({"conversationId": id});
         app.close(id).await;
@@ -524,20 +512,16 @@ async fn no_backup_is_deleted_through_a_link() {
     for is_root in [false, true] {
         let home = Home::keeping_nothing();
         let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["first"]).await;
-        app.close(id).await;
-        let kept = keep(&app, json!({"conversationId": id})).await.unwrap();
-        let session = Path::new(&kept.kept[0].path).parent().unwrap();
+        let (id, session) = kept(&home, &app).await;
         let path = if is_root {
             session.parent().unwrap()
         } else {
-            session
+            &session
         };
         let elsewhere = home.path().join("elsewhere");
         misplace(path, &elsewhere, true);
         let before = contents(&elsewhere);
-        let delete = json!({"conversationId": id, "transcripts": "delete"});
-        let answer = app.call("conversation/delete", delete).await.unwrap();
+        let answer = app.erase(id).await;
         assert!(answer.to_string().contains("mv -n"), "{is_root}: {answer}");
         assert_eq!(contents(&elsewhere), before, "{is_root}");
     }
@@ -547,8 +531,7 @@ async fn no_backup_is_deleted_through_a_link() {
 #[tokio::test]
 async fn a_link_below_the_backups_is_logged_once() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     once_kept(&app, |total| total.bytes > 0).await;
     let kept = keep(&app, json!({"conversationId": id})).await.unwrap();

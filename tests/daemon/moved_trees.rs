@@ -16,7 +16,7 @@ use super::error_words;
 use crate::codex::{ROOT, ROOT_ID, rollout};
 use crate::home::Home;
 use crate::moving::agents_files;
-use crate::support::{App, refused};
+use crate::support::{App, id_in, refused};
 
 pub(crate) const STRAY: &str = "0a1b2c3d-0000-4000-8000-000000000001";
 const DEEP: &str = "0a1b2c3d-0000-4000-8000-000000000002";
@@ -276,12 +276,7 @@ async fn where_one_cannot_go_nothing_does() {
         assert_eq!(agents_files(&home), before_two);
         for id in [first, second] {
             assert_eq!(app.get(id).await.cwd, old);
-            let reasons: Vec<_> = app
-                .lineage(id)
-                .await
-                .into_iter()
-                .map(|entry| entry.reason)
-                .collect();
+            let reasons = app.reasons(id).await;
             assert!(
                 reasons.ends_with(&[LineageReason::Moved, LineageReason::Undone]),
                 "{reasons:?}"
@@ -431,7 +426,7 @@ async fn the_session_of_a_deleted_conversation_goes_along() {
         .unwrap();
     let moved = move_tree(&app, &old, &new).await.unwrap();
     assert_eq!((moved.moved, moved.left_out), (1, Vec::new()));
-    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let id = id_in(&adopted);
     assert_eq!(app.get(id).await.cwd, new);
     assert!(
         agents_files(&home)

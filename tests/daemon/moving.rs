@@ -38,8 +38,7 @@ pub(crate) fn agents_files(home: &Home) -> BTreeMap<PathBuf, String> {
 }
 
 async fn places(app: &App, id: ConversationId) -> Vec<Value> {
-    let params = json!({"conversationId": id});
-    let told = app.call("conversation/checkpoints", params).await.unwrap();
+    let told = app.ask("conversation/checkpoints", id).await;
     let told = told["checkpoints"].as_array().unwrap().clone();
     told.into_iter().map(|place| place["id"].clone()).collect()
 }
@@ -131,16 +130,12 @@ async fn a_conversation_goes_on_in_another_folder_with_its_whole_history() {
 async fn a_session_that_another_conversation_has_too_stays_and_is_reported() {
     let home = Home::new();
     let capabilities = r#"{"loadSession":false,"sessionCapabilities":{"close":{}}}"#;
-    let agent = scripted::configured("claude", Some(capabilities));
-    let transcripts = home.folder_named("claude");
-    let kind = format!("kind = \"claude\"\ntranscripts = \"{transcripts}\"");
-    let agent = agent.replace("kind = \"generic\"", &kind);
+    let agent = scripted::configured_kind(&home, "claude", capabilities);
     home.configure(&format!("default_agent = \"claude\"\n{agent}"));
     fs::write(home.path().join(scripted::NEXT_SESSION), "\"same\"").unwrap();
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let (_daemon, app) = home.opened().await;
-        let id = app.make(&home.project()).await;
+        let (_daemon, app, id) = home.begun(&[]).await;
         app.send(id, "\n").await;
         ids.push(id);
     }
@@ -209,8 +204,7 @@ async fn a_folder_that_was_renamed_is_told_and_moved_to() {
 #[tokio::test]
 async fn what_was_never_prompted_moves_without_files() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let new = home.folder_named("other");
     let moved = move_to(&app, id, &new).await.unwrap();
     assert_eq!((moved.moved, moved.plan.len()), (0, 1));
@@ -223,8 +217,7 @@ async fn what_was_never_prompted_moves_without_files() {
 async fn what_cannot_be_done_is_refused_and_leaves_everything_as_it_is() {
     let home = Home::new();
     let new = home.folder_named("other");
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let mut events = app.events(id).await;
     let running = app.try_send(id, "[[ask May I?]]");
     let asked = async {
@@ -284,8 +277,7 @@ async fn a_repeated_call_moves_once() {
     let home = Home::new();
     let new = home.folder_named("other");
     let (id, first) = {
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one"]).await;
+        let (_daemon, app, id) = home.begun(&["one"]).await;
         let params = json!({"conversationId": id, "cwd": new, "requestId": "m1"});
         let (first, second) = tokio::join!(move_with(&app, params.clone()), move_with(&app, params));
         assert_eq!(first, second);
@@ -303,8 +295,7 @@ async fn a_repeated_call_moves_once() {
 async fn the_whole_chain_goes_along_and_branches_of_others_stay() {
     let home = Home::new();
     let new = home.folder_named("other");
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let beside = app.fork(id, false).await.unwrap().conversation.id;
     app.send(beside, "beside").await;
     app.fork(id, true).await.unwrap();

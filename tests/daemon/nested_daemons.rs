@@ -1,7 +1,6 @@
 //! A daemon that is started by a tool of an agent. It has the agent's mark, descends from the agent and is in the
 //! tool's session, but it is not part of the agent. It and its own agents outlive the agent, however the agent ends.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Shutdown, Status};
 use std::fs;
 
@@ -50,10 +49,7 @@ async fn a_daemon_that_an_agent_started_outlives_the_agent() {
         assert_eq!(within(ready).await.unwrap(), "ready\n", "{}", outer.logged());
         let app = App::connect(&inner.socket()).await;
         let id = app.begun(&inner.project(), &["one"]).await;
-        let (pid, agent) = (
-            within(app.client.call(Status::default())).await.unwrap().pid,
-            inner.only_agent(),
-        );
+        let (pid, agent) = (app.answer(Status::default()).await.pid, inner.only_agent());
         if is_killed {
             // The next daemon sweeps what the killed one left behind.
             daemon.kill();
@@ -61,10 +57,10 @@ async fn a_daemon_that_an_agent_started_outlives_the_agent() {
         } else {
             drop(daemon);
         }
-        assert_eq!(within(app.client.call(Status::default())).await.unwrap().pid, pid);
+        assert_eq!(app.answer(Status::default()).await.pid, pid);
         assert_eq!(app.send(id, "two").await.resumed, None);
         assert_eq!(inner.only_agent(), agent);
-        within(app.client.call(Shutdown::default())).await.unwrap();
+        app.answer(Shutdown::default()).await;
         wait_for_end(pid);
     }
 }

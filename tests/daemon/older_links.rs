@@ -4,7 +4,6 @@
 use std::fs;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::method::Edit;
 use bridge_protocol::raw::PromptContent;
@@ -14,19 +13,19 @@ use super::edits::places;
 use crate::damaged::tear;
 
 use crate::home::Home;
-use crate::support::{App, within};
+use crate::support::App;
 
 const PROMPTS: [&str; 5] = ["u0", "u1", "u2", "u3", "u4"];
 
 async fn edit(app: &App, id: ConversationId, turn: usize, text: &str) {
     let at = places(app, id).await[turn][0].clone();
-    let edit = app.client.call(Edit {
+    app.answer(Edit {
         conversation_id: id.into(),
         at,
         prompt: PromptContent::text(text),
         ..Default::default()
-    });
-    within(edit).await.unwrap();
+    })
+    .await;
 }
 
 /// Makes a branch in place that ends after a turn.
@@ -119,8 +118,7 @@ async fn a_head_that_the_agent_lost_leads_to_what_the_edits_kept() {
 async fn a_lost_fork_of_a_fork_leads_to_what_the_forks_kept() {
     for lost in [&[2][..], &[1, 2], &[0, 2]] {
         let home = Home::keeping_nothing();
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &PROMPTS).await;
+        let (_daemon, app, id) = home.begun(&PROMPTS).await;
         fork(&app, id, 3).await;
         app.send(id, "e4").await;
         fork(&app, id, 1).await;
@@ -143,8 +141,7 @@ async fn kept_fork(home: &Home, app: &App) -> (ConversationId, String) {
     let fork = app.call("conversation/fork", json!({"conversationId": source, "at": at}));
     let id = serde_json::from_value(fork.await.unwrap()["conversation"]["id"].clone()).unwrap();
     app.ask("transcript/keep", id).await;
-    let delete = json!({"conversationId": source, "transcripts": "delete"});
-    app.call("conversation/delete", delete).await.unwrap();
+    app.erase(source).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap().to_string();
     remove(home, std::slice::from_ref(&head));
@@ -179,8 +176,7 @@ async fn a_fork_that_was_never_prompted_is_forked_from_its_backup() {
 async fn a_lost_fork_that_was_never_prompted_is_forked_from_its_source() {
     for in_place in [false, true] {
         let home = Home::keeping_nothing();
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &PROMPTS).await;
+        let (_daemon, app, id) = home.begun(&PROMPTS).await;
         fork(&app, id, 1).await;
         app.close(id).await;
         let head = app.get(id).await.head.unwrap().to_string();

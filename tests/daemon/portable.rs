@@ -74,8 +74,7 @@ async fn it_tells_what_history_tells_and_a_file_holds_the_same() {
 #[tokio::test]
 async fn a_conversation_that_nobody_spoke_in_has_no_messages() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let portable = export(&app, json!({"conversationId": id})).await;
     assert_eq!(
         (&portable["messages"], &portable["turns"]),
@@ -90,8 +89,7 @@ async fn a_conversation_that_nobody_spoke_in_has_no_messages() {
 #[tokio::test]
 async fn gaps_are_told() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     app.close(id).await;
     fs::remove_file(home.transcript_of(&app, id).await).unwrap();
     let path = home.path().join("out.json");
@@ -106,8 +104,7 @@ async fn gaps_are_told() {
 #[tokio::test]
 async fn a_long_conversation_needs_a_file() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     for _ in 0..3 {
         app.send(id, &"x".repeat(6 * 1024 * 1024)).await;
     }
@@ -138,8 +135,7 @@ async fn a_long_conversation_needs_a_file() {
 async fn long_work_is_told_and_ends_with_its_caller() {
     // Nothing is kept here, because making a copy would read the file too.
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     app.send(id, "one").await;
     // Before it announces the turn as saved, the daemon opens and closes the files beside the transcript.

@@ -74,8 +74,7 @@ async fn a_turn_is_told_in_order_and_answered_last() {
 #[tokio::test]
 async fn updates_carry_the_turn_that_they_belong_to() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     for text in ["one", "two"] {
         let turn = app.send(id, text).await;
@@ -93,8 +92,7 @@ async fn updates_carry_the_turn_that_they_belong_to() {
 #[tokio::test]
 async fn prompts_that_wait_run_in_the_order_in_which_they_came() {
     let home = Home::with_config("[limits]\nprompt_queue = 3\n");
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut holder = daemon.raw().await;
     let (held, _) = holder.hang(id).await;
 
@@ -164,8 +162,7 @@ async fn two_clients_never_run_two_turns_of_one_conversation() {
 #[tokio::test]
 async fn conversations_run_their_turns_beside_each_other_in_one_process() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let held = app.make(&home.project()).await;
+    let (daemon, app, held) = home.begun(&[]).await;
     let free = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(held).await;
@@ -179,8 +176,7 @@ async fn conversations_run_their_turns_beside_each_other_in_one_process() {
 #[tokio::test]
 async fn a_turn_goes_on_when_its_client_leaves() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut leaving = daemon.raw().await;
     let (_, turn) = leaving
         .run(id, "[[say before]][[ask still there?]][[say after]]")
@@ -280,8 +276,7 @@ async fn the_death_of_the_agent_ends_its_turn_and_the_next_prompt_goes_on() {
 #[tokio::test]
 async fn an_agent_that_crashes_is_told_with_its_last_words() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let said = app.say(id, "[[say before]][[crash]]").await;
     let failure = said.turn.failure.unwrap();
     assert_eq!(failure.kind, FailureKind::AgentDied);
@@ -299,8 +294,7 @@ async fn an_agent_that_crashes_is_told_with_its_last_words() {
 #[tokio::test]
 async fn no_event_of_a_turn_is_later_than_the_next() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     for _ in 0..10 {
         let mut events = app.events(id).await;
         app.send(id, "[[say one]][[say two]][[stream 20 0]]").await;

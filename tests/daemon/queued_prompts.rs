@@ -116,8 +116,7 @@ async fn what_waits_in_line_is_held_after_a_kill_and_gone_on_with_in_its_order()
 #[tokio::test]
 async fn what_waits_behind_a_turn_is_not_told_as_cut_short() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (daemon, app, id) = home.begun(&["before"]).await;
     let mut events = app.events(id).await;
     let mut raw = daemon.raw().await;
     raw.hang(id).await;
@@ -178,9 +177,7 @@ async fn the_same_call_takes_its_prompt_out_of_the_line() {
 
 /// Makes a conversation in which `one`, `two` and `three` are held, each with its text as its request id.
 async fn killed_with_names(home: &Home) -> ConversationId {
-    let daemon = home.start();
-    let app = daemon.app().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (daemon, app, id) = home.begun(&["before"]).await;
     let mut raw = daemon.raw().await;
     raw.hang(id).await;
     for text in ["one", "two", "three"] {

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::keeping::{keep, once_kept};
+use crate::moved_trees::folder_of;
 use crate::scripted;
-use crate::support::{App, refused};
+use crate::support::{App, id_in, refused};
 
 const SESSION: &str = "09f5b69e-2b4e-442e-890b-dfb5feff1f81";
 const TRANSCRIPT: &str = include_str!("../fixtures/transcripts/qwen/0.24.4.jsonl");
@@ -32,13 +33,11 @@ impl Place {
     fn with(turns: std::ops::Range<usize>) -> Self {
         let home = Home::new();
         let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"list":{},"resume":{}}}"#;
-        let agent = scripted::configured("mine", Some(capabilities));
-        let transcripts = home.path().join("qwen");
-        let kind = format!(
+        let settings = format!(
             "kind = \"generic\"\ntranscripts = \"{}\"\ntranscript_format = \"qwen\"",
-            transcripts.display()
+            home.path().join("qwen").display()
         );
-        let agent = agent.replace("kind = \"generic\"", &kind);
+        let agent = scripted::configured_with("mine", Some(capabilities), &settings);
         home.configure(&format!("default_agent = \"loopback\"\n{agent}"));
         let cwd = fs::canonicalize(home.project())
             .unwrap()
@@ -60,18 +59,8 @@ impl Place {
     }
 
     fn transcript(&self) -> PathBuf {
-        let folder: String = self
-            .cwd
-            .chars()
-            .map(|character| {
-                if character.is_ascii_alphanumeric() {
-                    character
-                } else {
-                    '-'
-                }
-            })
-            .collect();
-        let chats = self.home.path().join("qwen/projects").join(folder).join("chats");
+        let folder = self.home.path().join("qwen/projects").join(folder_of(&self.cwd));
+        let chats = folder.join("chats");
         chats.join(format!("{SESSION}.jsonl"))
     }
 
@@ -89,7 +78,7 @@ async fn adopt(app: &App) -> (ConversationId, Value) {
         .call("conversation/adopt", json!({"upstreamId": SESSION}))
         .await
         .unwrap();
-    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let id = id_in(&adopted);
     (id, adopted)
 }
 
@@ -259,10 +248,7 @@ async fn d14_a_deleted_transcript_is_read_from_its_copy_and_restored() {
     );
     assert_eq!(app.ask("transcript/check", id).await["kept"], json!([SESSION]));
     assert!(!place.transcript().exists(), "reads and checks restore nothing");
-    let restored = app
-        .call("transcript/restore", json!({"conversationId": id}))
-        .await
-        .unwrap();
+    let restored = app.ask("transcript/restore", id).await;
     assert_eq!(restored["restored"].as_array().unwrap().len(), 1);
     assert_eq!(fs::read(place.transcript()).unwrap(), whole);
     assert_eq!(app.messages(id).await, before);

@@ -29,8 +29,7 @@ fn remove_data(home: &Home) {
 #[tokio::test]
 async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(id).await;
     // First the runtime folder is removed, as when its user logs out; then only the socket, as by a clean-up.
@@ -55,8 +54,7 @@ async fn a_socket_that_is_removed_is_there_again_and_nothing_was_interrupted() {
 #[tokio::test]
 async fn a_change_is_refused_once_the_data_folder_is_gone_and_the_daemon_ends() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     remove_data(&home);
     let renamed = raw
@@ -99,8 +97,7 @@ async fn a_daemon_whose_folders_are_all_removed_ends_and_makes_none_of_them_agai
 #[tokio::test]
 async fn a_daemon_whose_data_folder_is_replaced_ends() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let aside = home.path().join("data.old");
     fs::rename(home.data(), &aside).unwrap();
     let copied = Command::new("cp").arg("-a").args([&aside, &home.data()]).status();
@@ -115,8 +112,7 @@ async fn a_daemon_whose_data_folder_is_replaced_ends() {
 #[tokio::test]
 async fn a_daemon_without_its_lock_file_keeps_its_folder() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     // While it is frozen, the daemon cannot notice that the file is missing.
     let frozen = daemon.freeze();
     fs::remove_file(home.data().join("sessiond.lock")).unwrap();

@@ -66,8 +66,7 @@ fn take_out(path: &Path, text: &str) {
 #[tokio::test]
 async fn a_repair_is_repeated_by_the_beginning_of_an_id_that_has_no_transcript_any_more() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let (old, path) = head(&home, &app, id).await;
     tear(&home, old.as_str(), "echo: one");
     let repair = json!({"upstreamId": &old.as_str()[..8], "repair": true, "requestId": "r1"});
@@ -175,8 +174,7 @@ async fn a_conversation_goes_on_with_the_repaired_copy_of_its_head() {
 #[tokio::test]
 async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let (old, _) = head(&home, &app, id).await;
     app.fork(id, true).await.unwrap();
     app.send(id, "three").await;
@@ -192,8 +190,7 @@ async fn what_an_undo_leads_back_to_is_repaired_behind_it() {
 #[tokio::test]
 async fn where_nothing_is_wrong_no_copy_is_made() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let none = repair(&app, json!({"conversationId": id})).await;
     refused(none, ErrorKind::NotFound);
     app.send(id, "[[tool Read {}]]").await;
@@ -225,8 +222,7 @@ async fn where_nothing_is_wrong_no_copy_is_made() {
 #[tokio::test]
 async fn what_goes_on_has_to_end_first() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let (old, _) = head(&home, &app, id).await;
     tear(&home, old.as_str(), "echo: one");
     let names = transcripts(&home);
@@ -237,8 +233,7 @@ async fn what_goes_on_has_to_end_first() {
         for params in [json!({"conversationId": id}), json!({"upstreamId": old})] {
             refused(repair(&app, params).await, ErrorKind::Busy);
         }
-        let params = json!({"conversationId": id});
-        app.call("conversation/cancel", params).await.unwrap();
+        app.ask("conversation/cancel", id).await;
     };
     let (turn, ()) = tokio::join!(running, asked);
     turn.unwrap();
@@ -252,8 +247,7 @@ async fn what_goes_on_has_to_end_first() {
 async fn a_repeated_call_repairs_once() {
     let home = Home::new();
     let (id, old, first) = {
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one", "two"]).await;
+        let (_daemon, app, id) = home.begun(&["one", "two"]).await;
         let (old, _) = head(&home, &app, id).await;
         tear(&home, old.as_str(), "echo: one");
         let params = json!({"upstreamId": old, "requestId": "r1"});
@@ -277,8 +271,7 @@ async fn a_repeated_call_repairs_once() {
 #[tokio::test]
 async fn a_repair_is_repeated_after_a_deletion() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let (old, _) = head(&home, &app, id).await;
     app.close(id).await;
     tear(&home, old.as_str(), "echo: one");
@@ -324,8 +317,7 @@ async fn a_session_that_is_nobodys_gets_a_copy_beside_it() {
     let listed = app.call("conversation/list", json!({})).await.unwrap();
     assert_eq!(listed["conversations"].as_array().unwrap().len(), 1);
     let params = json!({"upstreamId": new, "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let adopted: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let adopted = app.made_by("conversation/adopt", params).await;
     assert_eq!(app.remembered(adopted).await, ["one", "two", "three"]);
 }
 
@@ -342,8 +334,7 @@ async fn a_rollout_is_repaired_under_a_new_id() {
     let before = fs::read(&path).unwrap();
     let (_daemon, app) = home.opened().await;
     let params = json!({"upstreamId": codex::ROOT_ID, "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let id: ConversationId = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+    let id = app.made_by("conversation/adopt", params).await;
     let named = json!({"conversationId": id});
     let history = app.call("conversation/history", named.clone()).await.unwrap();
     let answer = repair(&app, named.clone()).await.unwrap();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::signs::Watched;
-use crate::support::{App, Refusal, refused};
+use crate::support::{App, Refusal, id_in, refused};
 
 fn prompt(id: ConversationId, text: &str, request: &str) -> Value {
     json!({"conversationId": id, "prompt": text, "requestId": request})
@@ -18,8 +18,7 @@ fn prompt(id: ConversationId, text: &str, request: &str) -> Value {
 #[tokio::test]
 async fn the_same_prompt_again_joins_the_running_turn() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut first = daemon.raw().await;
     first.subscribe(id).await;
     let text = "[[say working]][[hang]]";
@@ -43,8 +42,7 @@ async fn the_same_prompt_again_joins_the_running_turn() {
 #[tokio::test]
 async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let first = app
         .call("conversation/prompt", prompt(id, "once", "r1"))
         .await
@@ -92,8 +90,7 @@ async fn the_same_prompt_afterwards_returns_the_result_and_runs_nothing() {
 #[tokio::test]
 async fn a_prompt_that_the_daemon_died_over_is_not_sent_again() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     raw.subscribe(id).await;
     let text = "[[write made.txt x]][[hang]]";
@@ -123,7 +120,7 @@ async fn a_conversation_and_a_fork_are_made_once() {
     assert_eq!(app.call("conversation/new", new.clone()).await.unwrap(), made);
     let other = json!({"cwd": home.project(), "title": "two", "requestId": "n1"});
     refused(app.call("conversation/new", other).await, ErrorKind::Conflict);
-    let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+    let id = id_in(&made);
     app.send(id, "first").await;
     let fork = json!({"conversationId": id, "title": "branch", "requestId": "f1"});
     let branch = app.call("conversation/fork", fork.clone()).await.unwrap();
@@ -220,8 +217,7 @@ async fn two_of_the_same_new_at_once_make_one_conversation() {
 #[tokio::test]
 async fn a_reset_and_a_deletion_are_done_once() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (_daemon, app, id) = home.begun(&["before"]).await;
     let reset = json!({"conversationId": id, "requestId": "r1"});
     let first = app.call("conversation/reset", reset.clone()).await.unwrap();
     app.send(id, "after").await;
@@ -251,7 +247,7 @@ async fn a_request_says_the_same_with_its_defaults_written_out() {
     let full = json!({"cwd": home.project(), "requestId": "n1", "agent": "loopback", "title": "", "namespace": "",
         "open": false, "settings": {}});
     assert_eq!(app.call("conversation/new", full).await.unwrap(), made);
-    let id: ConversationId = serde_json::from_value(made["conversation"]["id"].clone()).unwrap();
+    let id = id_in(&made);
     let mut raw = daemon.raw().await;
     let prompts = [
         "\"once\"",
@@ -298,8 +294,7 @@ async fn a_request_says_the_same_with_its_defaults_written_out() {
 #[tokio::test]
 async fn whatever_changes_something_is_done_once() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let resume = json!({"conversationId": id, "requestId": "s1"});
     let first = app.call("conversation/resume", resume.clone()).await.unwrap();
     let close = json!({"conversationId": id, "requestId": "c1"});
@@ -373,8 +368,7 @@ async fn repeated(app: &App, close: &Value, calls: &[(&str, Value, &str, Value)]
 #[tokio::test]
 async fn files_are_written_restored_and_deleted_once() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     let sibling = app.begun(&home.project(), &["second"]).await;
     let gone = app.begun(&home.project(), &["third"]).await;
     for id in [id, sibling, gone] {
@@ -397,9 +391,7 @@ async fn files_are_written_restored_and_deleted_once() {
     let bundle = json!({"conversationId": id, "format": "bundle", "requestId": "r4"});
     let bundled = app.call("conversation/export", bundle.clone()).await.unwrap();
     let left = app.get(gone).await.head.unwrap();
-    app.call("transcript/keep", json!({"conversationId": gone}))
-        .await
-        .unwrap();
+    app.ask("transcript/keep", gone).await;
     app.ask("conversation/delete", gone).await;
     let forget = json!({"upstreamId": left, "requestId": "r5"});
     let forgotten = app.call("transcript/forget", forget.clone()).await.unwrap();
@@ -450,8 +442,7 @@ async fn files_are_written_restored_and_deleted_once() {
 #[tokio::test]
 async fn a_client_may_leave_right_after_its_call() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, id) = home.begun(&["first"]).await;
     app.close(id).await;
     let head = app.get(id).await.head.unwrap();
     let file = home.path().join("exported.json");
@@ -486,23 +477,18 @@ async fn a_client_may_leave_right_after_its_call() {
 #[tokio::test]
 async fn what_only_reads_is_not_remembered() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (_daemon, app, id) = home.begun(&["first"]).await;
     let export = json!({"conversationId": id, "requestId": "r1"});
     let total = json!({"requestId": "r2"});
     for count in 1..3 {
-        app.call("transcript/keep", json!({"conversationId": id}))
-            .await
-            .unwrap();
+        app.ask("transcript/keep", id).await;
         let told = app.call("conversation/export", export.clone()).await.unwrap();
         assert_eq!(told["turns"], count);
         let told = app.call("transcript/keep", total.clone()).await.unwrap();
         assert_eq!(told["total"]["sessions"], count);
         app.send(id, "next").await;
         let sibling = app.begun(&home.project(), &["another"]).await;
-        app.call("transcript/keep", json!({"conversationId": sibling}))
-            .await
-            .unwrap();
+        app.ask("transcript/keep", sibling).await;
     }
     // The key of a call with another method is refused nevertheless.
     let reset = json!({"conversationId": id, "requestId": "r3"});
@@ -515,8 +501,7 @@ async fn what_only_reads_is_not_remembered() {
 #[tokio::test]
 async fn a_deletion_is_repeated_by_any_name() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["x"]).await;
+    let (_daemon, app, id) = home.begun(&["x"]).await;
     let upstream = app.get(id).await.head.unwrap();
     let prefix = id.to_string()[..8].to_owned();
     for name in [id.to_string(), prefix, upstream.to_string()] {
@@ -532,8 +517,7 @@ async fn a_deletion_is_repeated_by_any_name() {
 #[tokio::test]
 async fn a_request_id_says_something_and_is_short() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     for key in [String::new(), "x".repeat(2_000)] {
         for (method, params) in [
             ("conversation/new", json!({"cwd": home.project()})),

@@ -27,8 +27,7 @@ pub(super) async fn edit_last(app: &App, id: ConversationId, prompt: &str) {
 async fn what_no_turn_acknowledged_comes_back() {
     for cut in ["[[limit 3600]]", "[[crash]]"] {
         let home = Home::new();
-        let (_daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one"]).await;
+        let (_daemon, app, id) = home.begun(&["one"]).await;
         app.ask("conversation/reset", id).await;
         let turn = app.send(id, &format!("two [[say so far]]{cut}")).await;
         assert_eq!(turn.stop_reason, StopReason::Failed);
@@ -79,8 +78,7 @@ async fn a_fork_that_was_never_prompted_comes_back() {
 #[tokio::test]
 async fn no_session_forgets_its_turns() {
     let home = Home::keeping_nothing();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let head = app.get(id).await.head;
     let file = home.transcript_of(&app, id).await;
     edit_last(&app, id, "better").await;
@@ -110,8 +108,7 @@ async fn no_session_forgets_its_turns() {
 #[tokio::test]
 async fn the_session_that_is_adopted_is_the_one_that_comes_back() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["zero"]).await;
+    let (_daemon, app, id) = home.begun(&["zero"]).await;
     let zeroth = app.get(id).await.head;
     app.ask("conversation/reset", id).await;
     app.send(id, "one").await;
@@ -211,8 +208,7 @@ async fn a_session_that_was_moved_with_its_folder_comes_back_where_the_conversat
 async fn an_edit_before_a_move_and_a_reset_is_undone_where_the_conversation_is_now() {
     for is_removed in [false, true] {
         let home = Home::new();
-        let (daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one", "two"]).await;
+        let (daemon, app, id) = home.begun(&["one", "two"]).await;
         let transcript = home.transcript_of(&app, id).await;
         edit_last(&app, id, "other").await;
         let there = home.folder_named("there");
@@ -246,8 +242,7 @@ async fn an_edit_before_a_move_and_a_reset_is_undone_where_the_conversation_is_n
 async fn an_undo_that_is_sent_behind_a_reset_takes_back_the_reset() {
     for (is_awaited, undos) in [(false, 1), (false, 2), (true, 2)] {
         let home = Home::new();
-        let (daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["one"]).await;
+        let (daemon, app, id) = home.begun(&["one"]).await;
         let there = home.folder_named("there");
         let moved = json!({"conversationId": id, "cwd": there});
         app.call("conversation/move", moved).await.unwrap();
@@ -303,8 +298,7 @@ async fn a_fork_into_another_folder_comes_back_there() {
             let other = home.folder_named("other");
             let id = app.begun(&home.project(), &["one"]).await;
             let fork = json!({"conversationId": id, "cwd": other, "inPlace": in_place});
-            let forked = app.call("conversation/fork", fork).await.unwrap();
-            let id = serde_json::from_value(forked["conversation"]["id"].clone()).unwrap();
+            let id = app.made_by("conversation/fork", fork).await;
             for _ in 0..prompts {
                 app.send(id, "two").await;
             }

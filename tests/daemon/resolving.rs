@@ -3,14 +3,13 @@
 use std::fs;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::method::ResolveConversation;
 use serde_json::{Value, json};
 
 use super::set_aside::reported;
 use crate::home::Home;
-use crate::support::{App, Refusal, refused, told, within};
+use crate::support::{App, Refusal, refused};
 use crate::test_programs;
 
 async fn try_find(
@@ -18,11 +17,12 @@ async fn try_find(
     name: &str,
     cwd: Option<&str>,
 ) -> Result<ConversationId, bridge_protocol::BridgeError> {
-    let call = app.client.call(ResolveConversation {
-        name: name.to_owned(),
-        cwd: cwd.map(str::to_owned),
-    });
-    let answer = within(call).await.map_err(told)?;
+    let answer = app
+        .result(ResolveConversation {
+            name: name.to_owned(),
+            cwd: cwd.map(str::to_owned),
+        })
+        .await?;
     assert_eq!(answer.conversation, app.get(answer.conversation.id).await);
     Ok(answer.conversation.id)
 }

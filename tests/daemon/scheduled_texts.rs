@@ -40,8 +40,7 @@ async fn prompts_later(home: &Home, id: ConversationId, count: usize) -> Vec<Str
 #[tokio::test]
 async fn f18_a_text_that_no_agent_has_read_is_said_once_by_the_next_life() {
     let (home, gate) = Gate::home();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (daemon, app, id) = home.begun(&["before"]).await;
     gate.hold("session/prompt");
     says(&app, id, "continued").await;
     gate.wait_until_held();
@@ -55,8 +54,7 @@ async fn f18_a_text_that_no_agent_has_read_is_said_once_by_the_next_life() {
 #[tokio::test]
 async fn d3_a_text_that_a_stop_cut_short_is_gone_on_with() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (daemon, app, id) = home.begun(&["before"]).await;
     says(&app, id, "update").await;
     daemon.signal(Signal::TERM);
     assert!(daemon.ended().await.success());
@@ -87,8 +85,7 @@ async fn the_same_time_again_keeps_the_text() {
 #[tokio::test]
 async fn a_text_is_not_said_again_after_the_store_lost_changes() {
     let home = Home::with_config("[limits]\ncontinuations = 1\n");
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["before"]).await;
+    let (daemon, app, id) = home.begun(&["before"]).await;
     // This turn takes the only continuation slot, so the other text has to wait.
     let first = app.make(&home.project()).await;
     says(&app, first, "update").await;

@@ -26,13 +26,26 @@ use names::{CAPABILITIES, LOG};
 
 /// The configuration of a scripted agent of this name.
 pub(crate) fn configured(name: &str, capabilities: Option<&str>) -> String {
+    configured_with(name, capabilities, "kind = \"generic\"")
+}
+
+/// The same for an agent of a known kind, which is its name. Its transcripts are in a folder of that name in the home, to
+/// which the test writes them.
+pub(crate) fn configured_kind(home: &Home, kind: &str, capabilities: &str) -> String {
+    let transcripts = home.folder_named(kind);
+    let settings = format!("kind = \"{kind}\"\ntranscripts = \"{transcripts}\"");
+    configured_with(kind, Some(capabilities), &settings)
+}
+
+/// The same with these settings besides the command.
+pub(crate) fn configured_with(name: &str, capabilities: Option<&str>, settings: &str) -> String {
     let program = test_programs::path();
     let capabilities = capabilities.map_or_else(String::new, |capabilities| {
         format!("{CAPABILITIES} = '{capabilities}'\n")
     });
     // The daemon runs in the home of its test, and its agents with it.
     format!(
-        "[agents.{name}]\ncommand = '{}'\nkind = \"generic\"\nargs = [\"scripted-agent\"]\n\
+        "[agents.{name}]\ncommand = '{}'\n{settings}\nargs = [\"scripted-agent\"]\n\
          [agents.{name}.env]\n{LOG} = \"{name}.log\"\n{capabilities}",
         program.display()
     )

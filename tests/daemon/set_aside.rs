@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind, Severity};
+use bridge_protocol::diagnosis::{DiagnosticKind, Severity};
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
@@ -21,13 +21,8 @@ const NEWER: u64 = 99;
 
 /// Returns the files below a folder that `daemon/diagnose` reports as set aside.
 pub(crate) async fn reported(app: &App, folder: &Path) -> Vec<PathBuf> {
-    let answer = app
-        .call("daemon/diagnose", json!({"agents": false}))
-        .await
-        .unwrap();
-    let diagnosis: Diagnosis = serde_json::from_value(answer).unwrap();
-    let aside = diagnosis.diagnostics.into_iter();
-    let aside = aside.filter(|one| one.kind == DiagnosticKind::SetAside);
+    let found = app.diagnosed().await.into_iter();
+    let aside = found.filter(|one| one.kind == DiagnosticKind::SetAside);
     let aside = aside.inspect(|one| assert_eq!(one.severity, Severity::Warning));
     let mut paths: Vec<PathBuf> = aside.filter_map(|one| one.subject).map(PathBuf::from).collect();
     paths.retain(|path| path.starts_with(folder));
@@ -58,16 +53,18 @@ pub(crate) async fn kept(home: &Home, app: &App) -> (ConversationId, PathBuf) {
     (id, folder)
 }
 
+/// The same, and the daemon is stopped: while it compresses a copy, it would write the list again.
+pub(crate) async fn kept_and_stopped(home: &Home) -> (ConversationId, PathBuf) {
+    let (_daemon, app) = home.opened().await;
+    kept(home, &app).await
+}
+
 /// Without a readable list it is unknown which copy belongs to which file.
 #[tokio::test]
 async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
     for damage in ["missing", "garbage", "empty", "cut off"] {
         let home = Home::new();
-        let (daemon, app) = home.opened().await;
-        let (id, folder) = kept(&home, &app).await;
-        // Stop the daemon: while it compresses a copy, it would write the list again.
-        drop(app);
-        drop(daemon);
+        let (id, folder) = kept_and_stopped(&home).await;
         let list = folder.join("kept.json");
         let text = fs::read(&list).unwrap();
         match damage {
@@ -84,11 +81,8 @@ async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
         assert_eq!(answer.kept.len(), 1, "{damage}");
         let all = contents(&home.data().join("kept"));
         assert!(before.iter().all(|file| all.contains(file)), "{damage}");
-        assert_eq!(
-            reported(&app, &home.data().join("kept")).await.len(),
-            1,
-            "{damage}"
-        );
+        let aside = reported(&app, &home.data().join("kept")).await;
+        assert_eq!(aside.len(), 1, "{damage}");
         // The new copy is complete.
         fs::remove_dir_all(home.data().join("loopback/projects")).unwrap();
         assert_eq!(app.remembered(id).await, ["first", "second"], "{damage}");
@@ -99,11 +93,7 @@ async fn copies_whose_list_cannot_be_read_stay_and_the_session_is_kept_anew() {
 #[tokio::test]
 async fn copies_of_a_newer_version_stay_where_it_looks_for_them() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let (id, folder) = kept(&home, &app).await;
-    // Stop the daemon: while it compresses a copy, it would write the list again.
-    drop(app);
-    drop(daemon);
+    let (id, folder) = kept_and_stopped(&home).await;
     let list = folder.join("kept.json");
     let mut text: Value = serde_json::from_slice(&fs::read(&list).unwrap()).unwrap();
     text["version"] = json!(NEWER);
@@ -155,8 +145,7 @@ async fn moved(home: &Home) -> (ConversationId, PathBuf) {
 
 /// Does the same for a move that was recorded or not.
 pub(crate) async fn left_by_a_move(home: &Home, is_recorded: bool) -> (ConversationId, PathBuf) {
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     app.close(id).await;
     let (from, text) = agents_files(home).pop_first().unwrap();
     let after = app.lineage(id).await.len();

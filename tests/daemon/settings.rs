@@ -121,8 +121,7 @@ async fn f36_of_two_ways_to_choose_a_model_the_newest_counts() {
 #[tokio::test]
 async fn an_option_that_the_agent_does_not_know_is_removed() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     app.close(id).await;
     let set = async |settings: Value| {
         let params = json!({"conversationId": id, "settings": settings});

@@ -104,8 +104,7 @@ async fn ephemeral_writes_no_store() {
 #[tokio::test]
 async fn a_start_succeeds_beside_files_that_no_daemon_wrote() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, _app, id) = home.begun(&["one"]).await;
     daemon.kill();
     fs::write(home.data().join("instance"), [0xff, 0xfe]).unwrap();
     fs::create_dir(home.data().join(format!("store.broken-{}", u64::MAX))).unwrap();

@@ -15,8 +15,7 @@ use crate::support::refused;
 #[tokio::test]
 async fn a_shutdown_cancels_what_runs_and_answers_it() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, _app, id) = home.begun(&[]).await;
     let mut holder = daemon.raw().await;
     let (request, _) = holder.hang(id).await;
     let mut raw = daemon.raw().await;
@@ -50,8 +49,7 @@ async fn a_signal_stops_the_daemon_in_order() {
     for signal in [Signal::TERM, Signal::INT] {
         for is_busy in [false, true] {
             let home = Home::new();
-            let (daemon, app) = home.opened().await;
-            let id = app.begun(&home.project(), &["first"]).await;
+            let (daemon, _app, id) = home.begun(&["first"]).await;
             let mut holder = daemon.raw().await;
             let request = if is_busy {
                 Some(holder.hang(id).await.0)
@@ -71,8 +69,7 @@ async fn a_signal_stops_the_daemon_in_order() {
 #[tokio::test]
 async fn a_stop_ends_an_agent_that_does_not_answer_while_a_session_is_closed() {
     let (home, gate) = Gate::home_with("[limits]\ncancel_grace_ms = 200\n");
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, _app, id) = home.begun(&["one"]).await;
     gate.hold("session/close");
     let mut raw = daemon.raw().await;
     raw.send("conversation/close", json!({"conversationId": id}))
@@ -86,12 +83,9 @@ async fn a_stop_ends_an_agent_that_does_not_answer_while_a_session_is_closed() {
 #[tokio::test]
 async fn what_is_refused_while_it_stops_was_not_done() {
     let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
-    let (daemon, app) = home.opened().await;
-    let gone = app.begun(&home.project(), &["first"]).await;
+    let (daemon, app, gone) = home.begun(&["first"]).await;
     let session = app.get(gone).await.head.unwrap();
-    app.call("transcript/keep", json!({"conversationId": gone}))
-        .await
-        .unwrap();
+    app.ask("transcript/keep", gone).await;
     app.ask("conversation/delete", gone).await;
     let id = app.make(&home.project()).await;
     let mut holder = daemon.raw().await;
@@ -117,8 +111,7 @@ async fn what_is_refused_while_it_stops_was_not_done() {
 async fn a_shutdown_waits_no_longer_than_it_was_told() {
     for is_being_cancelled in [false, true] {
         let home = Home::with_config("[limits]\ncancel_grace_ms = 3600000\n");
-        let (daemon, app) = home.opened().await;
-        let id = app.make(&home.project()).await;
+        let (daemon, app, id) = home.begun(&[]).await;
         let mut holder = daemon.raw().await;
         let (request, _) = holder.run(id, "[[deaf]][[say deaf]][[hang]]").await;
         if is_being_cancelled {
@@ -149,8 +142,7 @@ async fn a_helper_without_environment_in_a_session_of_its_own_ends_with_the_daem
              helper \"$1/child\"; (helper \"$1/orphan\"); exec \"$0\" loopback-agent --data \"$1\"', '{program}', '{}']\n",
             home.data().display()
         ));
-        let (daemon, app) = home.opened().await;
-        let id = app.begun(&home.project(), &["first"]).await;
+        let (daemon, app, id) = home.begun(&["first"]).await;
         let helpers = || {
             let all = home.processes().into_iter();
             let helpers = all.filter(|(_, line)| line.contains("trap"));
@@ -212,8 +204,7 @@ async fn what_a_killed_daemon_left_behind_is_ended_by_the_next() {
          '{program}', '{}']\n",
         home.data().display()
     ));
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["first"]).await;
+    let (daemon, _app, id) = home.begun(&["first"]).await;
     let left = |home: &Home| {
         home.processes()
             .iter()

@@ -1,17 +1,14 @@
 //! Files of the user's own in the folders of the kept copies: the daemon deletes only what it wrote there.
 
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-
-use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind};
-use serde_json::json;
 
 use super::set_aside::kept;
 use crate::carrying::files_below;
 use crate::home::Home;
 use crate::keeping::{keep, once_kept};
-use crate::support::App;
 
 /// Puts files into a folder, as a user or another program may.
 fn put(folder: &Path) -> [PathBuf; 2] {
@@ -23,27 +20,17 @@ fn put(folder: &Path) -> [PathBuf; 2] {
     files
 }
 
-async fn reported(app: &App) -> Vec<PathBuf> {
-    let answer = app.call("daemon/diagnose", json!({"agents": false})).await;
-    let all = serde_json::from_value::<Diagnosis>(answer.unwrap()).unwrap();
-    let found = all.diagnostics.into_iter();
-    let found = found.filter(|one| one.kind == DiagnosticKind::SetAside);
-    found.filter_map(|one| one.subject).map(PathBuf::from).collect()
-}
-
 #[tokio::test]
 async fn deleting_a_conversation_deletes_our_copies_and_no_file_of_the_users() {
     let home = Home::new();
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     let (id, folder) = kept(&home, &app).await;
     let mine = put(&folder);
-    let params = json!({"conversationId": id, "transcripts": "delete"});
-    app.call("conversation/delete", params).await.unwrap();
+    app.erase(id).await;
     assert_eq!(files_below(&folder), mine);
     once_kept(&app, |total| total.sessions == 0).await;
     assert_eq!(
-        reported(&app).await,
+        app.set_aside().await,
         [folder.join("notes.txt"), folder.join("stray")]
     );
     // Other sessions are still kept.
@@ -57,8 +44,7 @@ async fn pruning_deletes_our_copies_and_no_file_of_the_users() {
     let home = Home::keeping_nothing();
     let mut mine = Vec::new();
     {
-        let daemon = home.start();
-        let app = daemon.app().await;
+        let (_daemon, app) = home.opened().await;
         for _ in 0..2 {
             let id = app.begun(&home.project(), &["first"]).await;
             app.close(id).await;
@@ -75,8 +61,7 @@ async fn pruning_deletes_our_copies_and_no_file_of_the_users() {
     mine.extend(put(&cut_short));
     fs::write(cut_short.join("7.zst"), "ours").unwrap();
     home.configure("default_agent = \"loopback\"\n[keep]\ndays = 2\n");
-    let daemon = home.start();
-    let app = daemon.app().await;
+    let (_daemon, app) = home.opened().await;
     // The daily pass writes this file at its end.
     let passed = home.data().join("kept/passed");
     once_kept(&app, |total| total.sessions == 0 && passed.exists()).await;
@@ -84,7 +69,7 @@ async fn pruning_deletes_our_copies_and_no_file_of_the_users() {
     let left: Vec<PathBuf> = left.filter(|path| !path.ends_with("passed")).collect();
     mine.sort();
     assert_eq!(left, mine);
-    let reported = reported(&app).await;
+    let reported = app.set_aside().await;
     assert_eq!(reported.len(), 6, "{reported:?}");
     assert!(reported.contains(&cut_short.join("notes.txt")), "{reported:?}");
 }

@@ -2,21 +2,22 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{
-    Chain, Checkpoints, Close, Fork, GetConversation, History, Lineage, Prompt, Subscribe,
+    Chain, Checkpoints, Close, Fork, GetConversation, History, Lineage, Method, Prompt, Subscribe,
 };
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::panic::Location;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bridge_protocol::client::{self, Client};
 use bridge_protocol::conversation::{Conversation, ForkAnswer};
+use bridge_protocol::diagnosis::{Diagnosis, Diagnostic, DiagnosticKind};
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::link::{LineageEntry, Link, Resumed, Via};
+use bridge_protocol::link::{LineageEntry, LineageReason, Link, Resumed, Via};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::turn::{StopReason, TurnResult};
 use bridge_protocol::{ConversationId, ConversationRef, Cursor};
@@ -90,6 +91,11 @@ impl App {
         serde_json::from_value(answer["conversation"].clone()).unwrap()
     }
 
+    /// Makes a call that has to succeed, and returns the id of the conversation in its answer.
+    pub(crate) async fn made_by(&self, method: &str, params: Value) -> ConversationId {
+        id_in(&self.call(method, params).await.unwrap())
+    }
+
     /// Makes a conversation of this agent, with defaults otherwise.
     pub(crate) async fn make_of(&self, cwd: &str, agent: &str) -> ConversationId {
         self.make_with(cwd, json!({"agent": agent})).await.id
@@ -115,12 +121,21 @@ impl App {
             .inspect_err(|error| check_foretold(method, error.kind.code().into()))
     }
 
+    /// Makes a call that has to succeed.
+    pub(crate) async fn answer<M: Method>(&self, method: M) -> M::Answer {
+        within(self.client.call(method)).await.unwrap()
+    }
+
+    /// Makes a call.
+    pub(crate) async fn result<M: Method>(&self, method: M) -> Result<M::Answer, BridgeError> {
+        within(self.client.call(method)).await.map_err(told)
+    }
+
     pub(crate) async fn get(&self, id: ConversationId) -> Conversation {
-        within(self.client.call(GetConversation {
+        self.answer(GetConversation {
             conversation_id: id.into(),
-        }))
+        })
         .await
-        .unwrap()
         .conversation
     }
 
@@ -130,12 +145,12 @@ impl App {
     }
 
     pub(crate) async fn try_send(&self, id: ConversationId, text: &str) -> Result<TurnResult, BridgeError> {
-        let prompt = self.client.call(Prompt {
+        self.result(Prompt {
             conversation_id: id.into(),
             prompt: PromptContent::text(text),
             ..Default::default()
-        });
-        within(prompt).await.map_err(told)
+        })
+        .await
     }
 
     /// Sends a prompt. Returns its result and the text of the agent's reply.
@@ -160,23 +175,23 @@ impl App {
 
     /// The checkpoints of a conversation, oldest first.
     pub(crate) async fn checkpoints(&self, id: ConversationId) -> Vec<Checkpoint> {
-        let page = within(self.client.call(Checkpoints {
-            conversation_id: id.into(),
-            ..Default::default()
-        }))
-        .await
-        .unwrap();
+        let page = self
+            .answer(Checkpoints {
+                conversation_id: id.into(),
+                ..Default::default()
+            })
+            .await;
         page.checkpoints.into_iter().rev().collect()
     }
 
     /// The messages of a conversation, oldest first: the id of each, and the kind of its last part.
     pub(crate) async fn messages(&self, id: ConversationId) -> Vec<(String, String)> {
-        let page = within(self.client.call(History {
-            conversation_id: id.into(),
-            ..Default::default()
-        }))
-        .await
-        .unwrap();
+        let page = self
+            .answer(History {
+                conversation_id: id.into(),
+                ..Default::default()
+            })
+            .await;
         let told = page.messages.into_iter().map(|message| {
             let kind = message.content.last().map(|part| part.kind.clone());
             (message.id, kind.unwrap_or_default())
@@ -185,31 +200,50 @@ impl App {
     }
 
     pub(crate) async fn chain(&self, id: ConversationId) -> Vec<Link> {
-        within(self.client.call(Chain {
+        self.answer(Chain {
             conversation_id: id.into(),
-        }))
+        })
         .await
-        .unwrap()
         .links
     }
 
+    /// What a diagnosis without starting agents finds.
+    pub(crate) async fn diagnosed(&self) -> Vec<Diagnostic> {
+        let answer = self.call("daemon/diagnose", json!({"agents": false})).await;
+        serde_json::from_value::<Diagnosis>(answer.unwrap())
+            .unwrap()
+            .diagnostics
+    }
+
+    /// The files and folders that a diagnosis reports as set aside.
+    pub(crate) async fn set_aside(&self) -> Vec<PathBuf> {
+        let found = self.diagnosed().await.into_iter();
+        let found = found.filter(|one| one.kind == DiagnosticKind::SetAside);
+        found.filter_map(|one| one.subject).map(PathBuf::from).collect()
+    }
+
+    /// The reasons of the lineage's entries, oldest first.
+    pub(crate) async fn reasons(&self, id: ConversationId) -> Vec<LineageReason> {
+        let lineage = self.lineage(id).await.into_iter();
+        lineage.map(|entry| entry.reason).collect()
+    }
+
     pub(crate) async fn lineage(&self, id: ConversationId) -> Vec<LineageEntry> {
-        within(self.client.call(Lineage {
+        self.answer(Lineage {
             conversation_id: id.into(),
             ..Default::default()
-        }))
+        })
         .await
-        .unwrap()
         .entries
     }
 
     pub(crate) async fn fork(&self, id: ConversationId, in_place: bool) -> Result<ForkAnswer, BridgeError> {
-        let fork = self.client.call(Fork {
+        self.result(Fork {
             conversation_id: id.into(),
             in_place,
             ..Default::default()
-        });
-        within(fork).await.map_err(told)
+        })
+        .await
     }
 
     /// Resumes a conversation, and returns how that was done.
@@ -218,12 +252,17 @@ impl App {
     }
 
     pub(crate) async fn close(&self, id: ConversationId) {
-        within(self.client.call(Close {
+        self.answer(Close {
             conversation_id: id.into(),
             ..Default::default()
-        }))
-        .await
-        .unwrap();
+        })
+        .await;
+    }
+
+    /// Deletes a conversation with its transcripts, and returns the answer.
+    pub(crate) async fn erase(&self, id: ConversationId) -> Value {
+        let delete = json!({"conversationId": id, "transcripts": "delete"});
+        self.call("conversation/delete", delete).await.unwrap()
     }
 
     /// Subscribes to one conversation; the snapshot comes first.
@@ -257,6 +296,11 @@ impl App {
             }
         }
     }
+}
+
+/// The id of the conversation in an answer.
+pub(crate) fn id_in(answer: &Value) -> ConversationId {
+    serde_json::from_value(answer["conversation"]["id"].clone()).unwrap()
 }
 
 /// Converts a daemon's error to the contract's type. Any other failure of the call fails the test.

@@ -72,8 +72,7 @@ async fn own_and_others_transcripts_are_listed_newest_first() {
         "codex/sessions/2020/11/03/rollout-2020-11-03T12-02-00-{ROLLOUT}.jsonl"
     ));
     write(&rollout, &format!("{meta}\n{prompt}\n"));
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["My own\nprompt"]).await;
+    let (_daemon, app, id) = home.begun(&["My own\nprompt"]).await;
 
     let all = list(&app, json!({})).await;
     assert_eq!(titles(&all), ["My own", "Say hello", "Mend the build"]);

@@ -144,12 +144,7 @@ async fn what_cannot_come_back_yet_keeps_the_next_move_waiting() {
     // The conversation is moved back first, and then the whole folder is moved.
     let moved = move_tree(&app, &old, &new).await.unwrap();
     assert_eq!((moved.moved, app.get(id).await.cwd), (1, new.clone()));
-    let reasons: Vec<_> = app
-        .lineage(id)
-        .await
-        .into_iter()
-        .map(|entry| entry.reason)
-        .collect();
+    let reasons = app.reasons(id).await;
     let moved = LineageReason::Moved;
     assert!(
         reasons.ends_with(&[moved, LineageReason::Undone, moved]),

@@ -28,10 +28,7 @@ fn home() -> Home {
 
 fn configure(home: &Home, limits: &str) {
     let capabilities = r#"{"loadSession":true,"sessionCapabilities":{}}"#;
-    let agent = scripted::configured("claude", Some(capabilities));
-    let transcripts = home.folder_named("claude");
-    let kind = format!("kind = \"claude\"\ntranscripts = \"{transcripts}\"");
-    let agent = agent.replace("kind = \"generic\"", &kind);
+    let agent = scripted::configured_kind(home, "claude", capabilities);
     home.configure(&format!("default_agent = \"claude\"\n{limits}\n{agent}"));
 }
 
@@ -59,8 +56,7 @@ async fn end_agents(home: &Home, app: &App) {
 #[tokio::test]
 async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_asked_for() {
     let home = home();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     app.send(id, SAYS).await;
     let elsewhere = home.folder_named("elsewhere");
     for _ in 0..3 {
@@ -80,8 +76,7 @@ async fn files_are_left_alone_until_the_session_has_ended_however_often_it_is_as
 #[tokio::test]
 async fn files_are_left_alone_while_an_agent_may_still_open_the_session() {
     let home = home();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     app.send(id, SAYS).await;
     daemon.kill();
     std::fs::write(home.path().join(scripted::SILENT_ON_LOAD), "").unwrap();

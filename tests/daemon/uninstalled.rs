@@ -145,8 +145,7 @@ async fn a_bundle_is_imported_for_an_agent_that_is_there() {
     let path = {
         let (_daemon, app) = there.opened().await;
         let adopt = json!({"upstreamId": SESSION});
-        let adopted = app.call("conversation/adopt", adopt).await.unwrap();
-        let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
+        let id = app.made_by("conversation/adopt", adopt).await;
         bundled(&app, id).await
     };
     fs::create_dir_all(here.path().join(".claude/projects")).unwrap();

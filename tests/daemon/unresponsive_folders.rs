@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::edits::places;
 use crate::home::{Daemon, Home};
 use crate::keeping::once_kept;
-use crate::scripted::configured;
+use crate::scripted::configured_with;
 use crate::support::Refusal;
 
 /// A mount in a daemon's namespace. Every access below it waits as long as its server runs, and fails after that.
@@ -110,20 +110,21 @@ impl Mount {
     }
 }
 
+/// Configures, beside the built-in agent, a scripted one that keeps its transcripts in this folder.
+fn configure_remote(home: &Home, capabilities: Option<&str>, folder: &str) {
+    let settings = format!("kind = \"generic\"\ntranscripts = \"{folder}\"\ntranscript_format = \"claude\"");
+    let agent = configured_with("remote", capabilities, &settings);
+    home.configure(&format!("default_agent = \"loopback\"\n{agent}"));
+}
+
 /// Readers and checks wait for a folder that does not respond. Conversations of other agents are not affected, and
 /// callers that wait get an error that names the folder.
 #[tokio::test]
 async fn a_folder_that_does_not_answer_keeps_no_other_conversation_waiting() {
-    let transcripts = "transcripts = \"$FOLDER\"\ntranscript_format = \"claude\"\n";
     let home = Home::new();
     let folder = home.folder_named("transcripts");
     let capabilities = r#"{"loadSession":true,"sessionCapabilities":{"list":{},"resume":{}}}"#;
-    let agent = configured("remote", Some(capabilities));
-    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
-    home.configure(&format!(
-        "default_agent = \"loopback\"\n{command}{}{environment}",
-        transcripts.replace("$FOLDER", &folder)
-    ));
+    configure_remote(&home, Some(capabilities), &folder);
     let Some(daemon) = start(&home) else { return };
     let app = daemon.app().await;
     let local = app.begun(&home.project(), &["one"]).await;
@@ -241,12 +242,7 @@ async fn transcripts_of_many_projects_that_do_not_answer_keep_no_other_project_w
     let home = Home::new();
     // The built-in agent looks for a transcript in all folders, so another one answers the prompt. That one writes
     // none.
-    let (agent, root) = (configured("remote", None), home.data().join("loopback"));
-    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
-    home.configure(&format!(
-        "default_agent = \"loopback\"\n{command}transcripts = \"{}\"\ntranscript_format = \"claude\"\n{environment}",
-        root.display()
-    ));
+    configure_remote(&home, None, home.data().join("loopback").to_str().unwrap());
     let Some(daemon) = start(&home) else { return };
     let app = daemon.app().await;
     let near = app.begun(&home.project(), &["one"]).await;
@@ -374,11 +370,7 @@ async fn changes_are_refused_if_the_transcripts_do_not_answer() {
 async fn a_start_waits_for_no_transcripts_that_do_not_answer() {
     let home = Home::new();
     let folder = home.folder_named("transcripts");
-    let agent = configured("remote", None);
-    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
-    home.configure(&format!(
-        "default_agent = \"loopback\"\n{command}transcripts = \"{folder}\"\ntranscript_format = \"claude\"\n{environment}"
-    ));
+    configure_remote(&home, None, &folder);
     let remote = {
         let (_daemon, app) = home.opened().await;
         let id = app.make_of(&home.project(), "remote").await;
@@ -414,11 +406,7 @@ async fn a_start_waits_for_no_transcripts_that_do_not_answer() {
 async fn a_prompt_to_an_open_session_is_refused_if_its_transcripts_do_not_answer() {
     let home = Home::new();
     let folder = home.folder_named("transcripts");
-    let agent = configured("remote", None);
-    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
-    home.configure(&format!(
-        "{command}transcripts = \"{folder}\"\ntranscript_format = \"claude\"\n{environment}"
-    ));
+    configure_remote(&home, None, &folder);
     let Some(daemon) = start(&home) else { return };
     let app = daemon.app().await;
     let [id, other] = [
@@ -645,11 +633,7 @@ async fn a_move_of_a_folder_keeps_no_new_conversation_waiting() {
     let home = Home::new();
     let (old, new) = (home.folder_named("old"), home.folder_named("new"));
     let transcripts = home.folder_named("transcripts");
-    let agent = configured("remote", None);
-    let (command, environment) = agent.split_at(agent.find("[agents.remote.env]").unwrap());
-    home.configure(&format!(
-        "default_agent = \"loopback\"\n{command}transcripts = \"{transcripts}\"\ntranscript_format = \"claude\"\n{environment}"
-    ));
+    configure_remote(&home, None, &transcripts);
     let Some(daemon) = start(&home) else { return };
     let app = daemon.app().await;
     let id = app.begun(&home.project(), &["one"]).await;

@@ -1,7 +1,6 @@
 //! Transcripts that are watched while they grow: checkpoints are announced once they are on disk, whichever program
 //! wrote them, and other writers are reported.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Checkpoints;
 use std::fs;
 use std::io::Write;
@@ -17,7 +16,7 @@ use uuid::Uuid;
 use super::cut_off_transcripts::users;
 use crate::carrying::{bundle, import};
 use crate::home::Home;
-use crate::support::{App, Events, within};
+use crate::support::{App, Events};
 
 /// The uuid of the last record of a transcript.
 pub(crate) fn leaf(path: &Path) -> Value {
@@ -102,13 +101,12 @@ pub(crate) fn kinds<'a>(events: &'a [Event], wanted: &[&str]) -> Vec<&'a str> {
 }
 
 pub(crate) async fn newest(app: &App, id: ConversationId) -> Checkpoint {
-    let page = within(app.client.call(Checkpoints {
+    let page = app.answer(Checkpoints {
         conversation_id: id.into(),
         limit: Some(1),
         ..Default::default()
-    }))
-    .await;
-    page.unwrap().checkpoints.swap_remove(0)
+    });
+    page.await.checkpoints.swap_remove(0)
 }
 
 pub(crate) async fn transcript(app: &App, home: &Home, id: ConversationId) -> PathBuf {
@@ -127,8 +125,7 @@ async fn with_saved_turn(app: &App, home: &Home) -> (ConversationId, Events) {
 #[tokio::test]
 async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let mut all = Vec::new();
     for step in 1..=3 {
@@ -148,8 +145,7 @@ async fn each_turn_that_was_had_here_is_saved_once_behind_its_end() {
 #[tokio::test]
 async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     let send = |text: &'static str| {
         app.call(
@@ -180,8 +176,7 @@ async fn turns_that_follow_each_other_at_once_are_all_saved_in_order() {
 #[tokio::test]
 async fn what_another_program_adds_to_a_closed_conversation_is_saved_and_is_no_foreign_writing() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["here"]).await;
+    let (_daemon, app, id) = home.begun(&["here"]).await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;
     let mut events = app.events(id).await;
@@ -258,8 +253,7 @@ async fn a_text_without_a_reason_for_its_end_is_no_turn_before_something_stands_
 async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
     const TURNS: u64 = 600;
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut everything = app.events_of(None, None).await;
     app.send(id, "here").await;
     assert_eq!(saved(&mut everything).await.step, 1);
@@ -288,8 +282,7 @@ async fn however_many_turns_come_at_once_each_is_told_once_and_in_order() {
 #[tokio::test]
 async fn a_new_life_tells_what_is_new_and_nothing_old() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["here"]).await;
+    let (daemon, app, id) = home.begun(&["here"]).await;
     let path = transcript(&app, &home, id).await;
     drop(daemon);
     append_turn(&path, "while nobody watched");
@@ -342,8 +335,7 @@ async fn a_transcript_in_a_folder_that_was_made_just_now_is_watched_too() {
 #[tokio::test]
 async fn the_old_turns_of_a_copy_and_of_an_import_are_not_told_again() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     let mut events = app.events(id).await;
     for step in 1..=3 {
         app.send(id, &format!("turn {step}")).await;
@@ -599,8 +591,7 @@ async fn a_list_has_what_was_written_before_it_was_asked_for() {
 #[tokio::test]
 async fn lists_tell_the_turns_of_what_was_read_and_never_old_ones() {
     let home = Home::keeping_nothing();
-    let (daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (daemon, app, id) = home.begun(&["one"]).await;
     app.send(id, "two").await;
     app.close(id).await;
     let path = transcript(&app, &home, id).await;
@@ -630,8 +621,7 @@ async fn listed_turns(app: &App) -> Value {
 #[tokio::test]
 async fn the_history_of_an_open_session_is_that_of_its_agent() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["here"]).await;
+    let (_daemon, app, id) = home.begun(&["here"]).await;
     let path = transcript(&app, &home, id).await;
     let own = leaf(&path);
     append_turn(&path, "there");

@@ -30,8 +30,7 @@ fn times(value: &Value, found: &mut Vec<String>) {
 #[tokio::test]
 async fn an_unknown_parameter_is_refused_with_the_nearest_name() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     for (method, parameter, nearest) in [
         ("conversation/fork", "inplace", Some("`inPlace`")),
         ("conversation/fork", "in_place", Some("`inPlace`")),
@@ -65,8 +64,7 @@ async fn an_unknown_parameter_is_refused_with_the_nearest_name() {
 #[tokio::test]
 async fn every_time_has_three_fraction_digits() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     raw.subscribe(id).await;
     let later = "2099-01-01T00:00:00Z";
@@ -97,8 +95,7 @@ async fn every_time_has_three_fraction_digits() {
 #[tokio::test]
 async fn a_repeated_call_returns_its_result_whatever_has_happened_to_its_folder() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let folder = home.path().join("elsewhere");
     fs::create_dir(&folder).unwrap();
     let fork = json!({"conversationId": id, "cwd": folder, "requestId": "f1"});
@@ -120,8 +117,7 @@ async fn a_repeated_call_returns_its_result_whatever_has_happened_to_its_folder(
 #[tokio::test]
 async fn a_conversation_continues_now() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one"]).await;
+    let (_daemon, app, id) = home.begun(&["one"]).await;
     let mut events = app.events(id).await;
     let now = json!({"conversationId": id, "at": "now", "text": "and on"});
     app.call("conversation/continue", now).await.unwrap();
@@ -132,8 +128,7 @@ async fn a_conversation_continues_now() {
 #[tokio::test]
 async fn a_reset_can_be_undone() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.begun(&home.project(), &["one", "two"]).await;
+    let (_daemon, app, id) = home.begun(&["one", "two"]).await;
     let head = app.get(id).await.head;
     app.ask("conversation/reset", id).await;
     assert_eq!(app.get(id).await.head, None);

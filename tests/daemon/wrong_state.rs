@@ -34,8 +34,7 @@ async fn closing_what_cannot_be_brought_back_is_refused() {
 #[tokio::test]
 async fn an_answer_to_no_question_or_with_no_sense_or_too_late_is_refused() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     let mut raw = daemon.raw().await;
     let respond = |interrupt: &Value, outcome: Value| json!({"conversationId": id, "interruptId": interrupt, "outcome": outcome});
     let unknown = Refusal(1001, "notFound", false);
@@ -80,8 +79,7 @@ async fn an_answer_to_no_question_or_with_no_sense_or_too_late_is_refused() {
 #[tokio::test]
 async fn cancelling_nothing_is_no_error_and_cancels_nothing() {
     let home = Home::new();
-    let (daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (daemon, app, id) = home.begun(&[]).await;
     for more in [json!({}), json!({"queued": true}), json!({"turnId": "unknown"})] {
         let mut params = more;
         params["conversationId"] = json!(id);
@@ -102,8 +100,7 @@ async fn cancelling_nothing_is_no_error_and_cancels_nothing() {
 #[tokio::test]
 async fn a_conversation_that_was_never_prompted_has_no_branch_in_place() {
     let home = Home::new();
-    let (_daemon, app) = home.opened().await;
-    let id = app.make(&home.project()).await;
+    let (_daemon, app, id) = home.begun(&[]).await;
     refused(app.fork(id, true).await, ErrorKind::Conflict);
     // The same applies if its session is open but was not written to.
     app.ask("conversation/resume", id).await;

@@ -20,8 +20,7 @@ fn echoed(text: &str) -> [Said; 2] {
 #[ignore = "installs the real adapter"]
 fn a_branch_in_place_goes_on_and_leaves_its_source_whole() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     let source = bridge.head(id);
 
     let fork = bridge.fork(id, true);
@@ -65,8 +64,7 @@ fn a_branch_in_place_goes_on_and_leaves_its_source_whole() {
 #[ignore = "installs the real adapter"]
 fn a_branch_side_by_side_and_its_source_both_go_on() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let source = bridge.conversation(Settings::default());
-    bridge.prompted(source, "first");
+    let source = bridge.begun(&["first"]);
     let fork = bridge.fork(source, false);
     let branch = fork.conversation.id;
     assert_ne!(branch, source);
@@ -102,10 +100,7 @@ fn a_branch_side_by_side_and_its_source_both_go_on() {
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_at_a_message_has_no_call_without_its_result() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    bridge.prompted(id, PARALLEL);
-    bridge.prompted(id, "at the end");
+    let id = bridge.begun(&["first", PARALLEL, "at the end"]);
     let mut whole = bridge.lab.model.asked("at the end");
     whole.push(model("ok: at the end"));
     let mut ends = Vec::new();
@@ -173,11 +168,8 @@ fn a_branch_at_a_checkpoint_stands_when_its_source_is_deleted() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_that_was_never_prompted_outlives_the_daemon() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let source = bridge.conversation(Settings::default());
-    bridge.prompted(source, "first");
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let source = bridge.begun(&["first"]);
     let branch = bridge.fork(source, false).conversation.id;
     bridge.stop_daemon();
     bridge.start_daemon();
@@ -191,8 +183,7 @@ fn a_branch_that_was_never_prompted_outlives_the_daemon() {
 #[ignore = "installs the real adapter"]
 fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let source = bridge.conversation(Settings::default());
-    bridge.prompted(source, "first");
+    let source = bridge.begun(&["first"]);
     let unfinished = "unfinished [[slow 40 0.1]]";
     let running = bridge.begin_prompt(source, unfinished, None);
     bridge.wait_written(source, unfinished);
@@ -213,11 +204,8 @@ fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_branch_of_a_branch_that_was_never_prompted_has_the_whole_history() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let source = bridge.conversation(Settings::default());
-    bridge.prompted(source, "first");
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let source = bridge.begun(&["first"]);
     let branch = bridge.fork(source, false).conversation.id;
     // One fork is made while the branch is open in the agent, the others after a restart, when nothing is
     // open.

@@ -1,10 +1,8 @@
 //! Conversations that move to another home, another configuration folder and another working directory.
 
+use bridge_protocol::link::{Fidelity, LinkReason};
 use std::fs;
 use std::path::Path;
-
-use bridge_protocol::conversation::Settings;
-use bridge_protocol::link::{Fidelity, LinkReason};
 
 use super::bridge::Bridge;
 use super::limits::forget;
@@ -43,9 +41,7 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
     let Some(mut here) = Bridge::start(Account::Key) else {
         return;
     };
-    let id = there.conversation(Settings::default());
-    there.prompted(id, "first words");
-    there.prompted(id, PARALLEL);
+    let id = there.begun(&["first words", PARALLEL]);
     let first = there.head(id);
     forget(&there, id, &first);
     there.prompted(id, "behind the roll");
@@ -61,8 +57,7 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
     let bundle = there.bundle(id);
 
     // A first conversation here, so that the agent already knows its folders before the files arrive.
-    let own = here.conversation(Settings::default());
-    here.prompted(own, "at home");
+    here.begun(&["at home"]);
     let folder = here.lab.scratch().join("Größe & more");
     fs::create_dir_all(&folder).expect("a folder");
     let expected = with_names(said(&told));
@@ -111,8 +106,7 @@ fn a_bundle_goes_on_whole_in_another_home_and_folder() {
 fn what_a_fork_borrows_from_another_conversation_comes_along() {
     let there = or_skip!(Bridge::start(Account::Key));
     let here = or_skip!(Bridge::start(Account::Key));
-    let source = there.conversation(Settings::default());
-    there.prompted(source, LONG);
+    let source = there.begun(&[LONG]);
     let lender = there.head(source);
     let fork = there.fork(source, false).conversation.id;
     there.prompted(fork, "on the branch");

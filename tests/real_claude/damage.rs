@@ -1,11 +1,8 @@
 //! Damaged transcripts, which the agent resumes silently.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::History;
 use std::fs;
 
 use bridge_protocol::check::FindingKind;
-use bridge_protocol::conversation::Settings;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::history::GapKind;
 use bridge_protocol::link::{Fidelity, Via};
@@ -13,15 +10,13 @@ use serde_json::{Value, json};
 
 use super::bridge::Bridge;
 use crate::reading::said;
+use crate::resumed::check_resumed;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};
 
 /// Creates a conversation of three turns, closes it, and lets `change` modify the lines of its transcript.
 fn three_turns(bridge: &Bridge, change: impl FnOnce(&mut Vec<String>)) -> bridge_protocol::ConversationId {
-    let id = bridge.conversation(Settings::default());
-    for text in ["number one", "number two", "number three"] {
-        bridge.prompted(id, text);
-    }
+    let id = bridge.begun(&["number one", "number two", "number three"]);
     bridge.close(id);
     let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
     let text = fs::read_to_string(&path).expect("the transcript");
@@ -88,16 +83,7 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
         let torn = reply_to(lines, "number two");
         lines[torn].replace_range(1..20, "@");
     });
-    let client = bridge.client();
-    let page = bridge.call(async move {
-        client
-            .call(History {
-                conversation_id: id.into(),
-                ..Default::default()
-            })
-            .await
-    });
-    let page = page.expect("conversation/history");
+    let page = bridge.first_page(id);
     let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
     assert_eq!(
         sent(&bridge),
@@ -113,10 +99,7 @@ fn a_torn_record_in_the_middle_is_told_and_read_as_the_model_reads_it() {
     let parts = page.messages.into_iter().flat_map(|message| message.content);
     let read: Vec<String> = parts.filter_map(|part| part.text).collect();
     assert_eq!(read, sent(&bridge)[..5]);
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Partial, 1);
 }
 
 /// The last turn is cut off, as after a power loss. The file itself has no error, but the loss must be
@@ -140,10 +123,7 @@ fn a_lost_tail_is_told() {
             "go on"
         ]
     );
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Partial, 1);
 }
 
 /// Another client has gone back in place, and the agent was killed before it recorded that. The agent
@@ -200,16 +180,10 @@ fn a_branch_that_the_agent_had_not_noted_is_left_out_and_told() {
 #[ignore = "installs the real adapter"]
 fn commands_of_the_agents_own_are_no_loss() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    for text in ["number one", "/cost", "number two", "/compact", "number three"] {
-        bridge.prompted(id, text);
-    }
+    let id = bridge.begun(&["number one", "/cost", "number two", "/compact", "number three"]);
     bridge.close(id);
     let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Full, 0)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Full, 0);
 }
 
 /// The agent has nothing to resume, and the daemon must not silently start a new session.
@@ -235,19 +209,13 @@ fn a_transcript_of_garbage_is_not_resumed() {
 #[ignore = "installs the real adapter"]
 fn an_empty_transcript_is_restored_from_its_copy() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    for text in ["number one", "number two"] {
-        bridge.prompted(id, text);
-    }
+    let id = bridge.begun(&["number one", "number two"]);
     bridge.close(id);
     bridge.keep(id);
     let path = bridge.lab.transcript(&bridge.head(id)).expect("the transcript");
     fs::write(&path, "").expect("the transcript");
     let resumed = bridge.prompted(id, "go on").resumed.expect("a resume");
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Archive, Fidelity::Full, 0)
-    );
+    check_resumed(&resumed, Via::Archive, Fidelity::Full, 0);
     assert_eq!(
         sent(&bridge),
         [
@@ -517,17 +485,7 @@ fn each_damage_is_found_and_read_as_the_agent_reads_it() {
         assert_eq!(bridge.found(session), damage.found, "{what}");
 
         let adopted = bridge.adopt(session).expect("conversation/adopt").id;
-        let client = bridge.client();
-        let page = bridge
-            .call(async move {
-                client
-                    .call(History {
-                        conversation_id: adopted.into(),
-                        ..Default::default()
-                    })
-                    .await
-            })
-            .expect("conversation/history");
+        let page = bridge.first_page(adopted);
         let of_whole =
             |places: &[usize]| -> Vec<Said> { places.iter().map(|place| whole()[*place].clone()).collect() };
         assert_eq!(said(&page.messages), of_whole(damage.told), "{what}");

@@ -4,16 +4,19 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::{Fidelity, Via};
-use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use bridge_protocol::turn::StopReason;
 use bridge_protocol::{ConversationId, ErrorKind};
 
 use super::bridge::Bridge;
 use super::limits::echoed;
 use super::survival::{bash, is_filler, kill_children};
-use crate::continuation::{GO_ON, begin_together, continue_after_shared_death, went_on};
+use crate::continuation::{
+    GO_ON, begin_together, check_brought_back, check_died, continue_after_shared_death, went_on,
+};
 use crate::processes::{Process, assert_gone, tool};
+use crate::resumed::check_resumed;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_use, user};
 use crate::support::signs::Watched;
@@ -25,7 +28,7 @@ const BROKEN_OFF: &str = "cut short [[slow 300 0.1]]";
 #[ignore = "installs the real adapter"]
 fn f31_a_child_killed_in_a_turn_fails_it_and_the_next_prompt_has_it_all() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let (id, head) = conversed(&bridge);
+    let (id, head) = bridge.conversed();
     let running = bridge.begin_prompt(id, BROKEN_OFF, None);
     bridge.wait_written(id, BROKEN_OFF);
     bridge.lab.model.wait_for(BROKEN_OFF);
@@ -44,10 +47,8 @@ fn f31_a_child_killed_in_a_turn_fails_it_and_the_next_prompt_has_it_all() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn f31_a_child_killed_in_a_tool_fails_the_turn_and_neither_is_begun_again() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let (id, head) = conversed(&bridge);
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let (id, head) = bridge.conversed();
     let lasting = lasting_tool();
     let running = bridge.begin_prompt(id, &lasting, None);
     let tool = allow_tool(&bridge, id, &head);
@@ -78,7 +79,7 @@ mod smoke {
     #[ignore = "installs the real adapter"]
     fn f18_an_adapter_killed_in_a_tool_takes_the_tool_along_and_neither_is_begun_again() {
         let bridge = or_skip!(Bridge::start(Account::Key));
-        let (id, head) = conversed(&bridge);
+        let (id, head) = bridge.conversed();
         let lasting = lasting_tool();
         let running = bridge.begin_prompt(id, &lasting, None);
         let tool = allow_tool(&bridge, id, &head);
@@ -103,7 +104,7 @@ mod smoke {
 #[ignore = "installs the real adapter"]
 fn f23_turns_that_died_with_their_adapter_are_continued() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let both = [(); 2].map(|()| conversed(&bridge));
+    let both = [(); 2].map(|()| bridge.conversed());
     let prompts = ["one [[slow 300 0.1]]", "two [[slow 300 0.1]]"];
     let ids = [0, 1].map(|which| both[which].0);
     let running = begin_together(&bridge, ids, prompts);
@@ -136,7 +137,7 @@ fn f23_turns_that_died_with_their_adapter_are_continued() {
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() {
     let bridge = or_skip!(Bridge::start_changed(Account::Key, |entry| entry.keeps = false));
-    let (id, head) = conversed(&bridge);
+    let (id, head) = bridge.conversed();
     remove_transcript(&bridge, &head);
     let turn = bridge.prompted(id, "second");
     assert_eq!((turn.upstream_id.as_str(), turn.resumed), (head.as_str(), None));
@@ -152,11 +153,7 @@ fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() 
     let turn = bridge.prompted(id, "third");
     assert_eq!(turn.upstream_id.as_str(), head);
     let resumed = turn.resumed.expect("a resume");
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Partial, 1),
-        "{resumed:?}"
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Partial, 1);
     let expected = [&echoed("second")[..], &[user("third")]].concat();
     assert_eq!(bridge.lab.model.asked("third"), expected);
     assert_eq!(bridge.chain(id).len(), 1);
@@ -168,7 +165,7 @@ fn d4_a_transcript_removed_from_an_open_session_is_missed_once_that_is_closed() 
 #[ignore = "installs the real adapter"]
 fn d4_a_transcript_removed_from_an_open_session_that_is_closed_is_said_to_be_lost() {
     let bridge = or_skip!(Bridge::start_changed(Account::Key, |entry| entry.keeps = false));
-    let (id, head) = conversed(&bridge);
+    let (id, head) = bridge.conversed();
     remove_transcript(&bridge, &head);
     close(&bridge, id);
     let error = bridge
@@ -178,13 +175,6 @@ fn d4_a_transcript_removed_from_an_open_session_that_is_closed_is_said_to_be_los
     assert_eq!(bridge.lab.model.times_asked("again"), 0);
     assert_eq!((bridge.head(id), bridge.chain(id).len()), (head, 1));
     assert_eq!(bridge.get(id).state, ConversationState::Failed);
-}
-
-/// Creates a conversation with one turn. Returns its id and its session id.
-fn conversed(bridge: &Bridge) -> (ConversationId, String) {
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    (id, bridge.head(id))
 }
 
 /// A prompt with a tool that does not end on its own.
@@ -234,27 +224,6 @@ fn written(bridge: &Bridge, head: &str, text: &str) -> PathBuf {
         let holds = fs::read_to_string(&path).ok()?.contains(text);
         holds.then_some(path)
     })
-}
-
-fn check_died(bridge: &Bridge, id: ConversationId, turn: &TurnResult) {
-    assert_eq!(turn.stop_reason, StopReason::Failed, "{turn:?}");
-    let kind = turn.failure.as_ref().map(|failure| failure.kind);
-    assert_eq!(kind, Some(FailureKind::AgentDied), "{turn:?}");
-    assert_eq!(bridge.get(id).state, ConversationState::Interrupted);
-}
-
-/// Checks that the next prompt opens the same session again.
-fn check_brought_back(bridge: &Bridge, id: ConversationId, head: &str) {
-    let turn = bridge.prompted(id, "again");
-    assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.expect("a resume");
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Full, 0),
-        "{resumed:?}"
-    );
-    let now = bridge.get(id);
-    assert_eq!((now.state, bridge.chain(id).len()), (ConversationState::Idle, 1));
 }
 
 /// Checks what the model received with the prompt "again": first these messages, then only what the agent

@@ -1,8 +1,6 @@
 //! Refusals of the model's servers: how each is reported, which conversations it affects, and how the
 //! conversation continues.
-
-use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::FailureKind;
 
@@ -33,8 +31,8 @@ fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
     let Some(bridge) = started else {
         return;
     };
-    let other = conversed(&bridge);
-    let cases = CASES.map(|case| (conversed(&bridge), case));
+    let other = bridge.begun(&["first"]);
+    let cases = CASES.map(|case| (bridge.begun(&["first"]), case));
     let beside = "beside them [[slow 20 0.1]]";
     told_each_for_itself(&bridge, cases, (other, beside));
 
@@ -62,10 +60,8 @@ fn f24_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_window_that_stays_full_is_told_and_a_shorter_prompt_goes_on_over_a_restart() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = conversed(&bridge);
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let id = bridge.begun(&["first"]);
     bridge.prompted(id, "second");
     let refused = "[[err 400]]";
     let turn = bridge.prompt(id, refused).expect("a turn result");
@@ -100,7 +96,7 @@ fn a_window_that_stays_full_is_told_and_a_shorter_prompt_goes_on_over_a_restart(
 #[ignore = "installs the real adapter"]
 fn f1_a_sign_in_that_is_asked_for_is_told_and_everybody_goes_on_in_another_process() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let both = [(); 2].map(|()| conversed(&bridge));
+    let both = [(); 2].map(|()| bridge.begun(&["first"]));
     let heads = both.map(|id| bridge.head(id));
     let mut said = both.map(|_| echoed("first").to_vec());
     for (refused, next) in [
@@ -129,10 +125,4 @@ fn f1_a_sign_in_that_is_asked_for_is_told_and_everybody_goes_on_in_another_proce
 
 fn echoed(text: &str) -> [Said; 2] {
     [user(text), model(&format!("ok: {text}"))]
-}
-
-fn conversed(bridge: &Bridge) -> ConversationId {
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    id
 }

@@ -1,9 +1,7 @@
 //! What the adapter does in an open session while no turn runs.
 
-use std::fs;
-
-use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::Fidelity;
+use std::fs;
 
 use crate::reading::prompts;
 use crate::real_claude::bridge::Bridge;
@@ -25,8 +23,7 @@ fn a_session_that_the_adapter_compacts_while_it_is_idle_goes_on_whole() {
         ]);
     };
     let bridge = or_skip!(Bridge::start_changed(Account::Key, at_once));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     bridge.lab.model.tell_tokens("second", 150_000);
     bridge.prompted(id, "second");
     let head = bridge.head(id);

@@ -1,6 +1,5 @@
 //! Usage limits, and resumes after them with parts of the conversation lost.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::Prompt;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,6 +15,7 @@ use jiff::Timestamp;
 use super::bridge::Bridge;
 use crate::continuation::GO_ON;
 use crate::processes::assert_gone;
+use crate::resumed::check_resumed;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
 
@@ -48,8 +48,7 @@ fn meet_limit(bridge: &Bridge, id: ConversationId) -> String {
 #[ignore = "installs the real adapter"]
 fn a_limit_is_told_with_its_end_and_the_session_stays() {
     let bridge = or_skip!(Bridge::start(Account::Subscription));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     let head = bridge.head(id);
     let limited = meet_limit(&bridge, id);
 
@@ -78,9 +77,7 @@ fn a_limit_is_told_with_its_end_and_the_session_stays() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_limit_at_the_first_prompt_is_told_with_its_end_over_a_restart() {
-    let Some(mut bridge) = Bridge::start(Account::Subscription) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start(Account::Subscription));
     let id = bridge.conversation(Settings::default());
     let limited = meet_limit(&bridge, id);
     bridge.stop_daemon();
@@ -102,26 +99,17 @@ mod smoke {
     #[test]
     #[ignore = "installs the real adapter"]
     fn d3_a_limited_prompt_goes_on_by_itself_and_reaches_the_model_once() {
-        let Some(mut bridge) = Bridge::start(Account::Subscription) else {
-            return;
-        };
-        let id = bridge.conversation(Settings::default());
-        bridge.prompted(id, "first");
+        let mut bridge = or_skip!(Bridge::start(Account::Subscription));
+        let id = bridge.begun(&["first"]);
         let resets_at = Timestamp::now().as_second() + 4;
         let limited = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
-        let (client, prompt) = (bridge.client(), PromptContent::text(&limited));
-        let turn = bridge.call(async move {
-            let on_limit = OnLimit::Wait;
-            client
-                .call(Prompt {
-                    conversation_id: id.into(),
-                    prompt,
-                    on_limit,
-                    ..Default::default()
-                })
-                .await
+        let turn = bridge.answer(Prompt {
+            conversation_id: id.into(),
+            prompt: PromptContent::text(&limited),
+            on_limit: OnLimit::Wait,
+            ..Default::default()
         });
-        let continuation = turn.expect("a turn result").continuation.expect("a continuation");
+        let continuation = turn.continuation.expect("a continuation");
         assert_eq!(continuation.at.as_second(), resets_at);
         bridge.kill_daemon();
         bridge.start_daemon();
@@ -141,19 +129,14 @@ mod smoke {
 #[ignore = "installs the real adapter"]
 fn after_a_limit_a_session_that_is_refused_goes_on_as_a_copy() {
     let bridge = or_skip!(Bridge::start(Account::Subscription));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     let head = bridge.head(id);
     let limited = meet_limit(&bridge, id);
     forget(&bridge, id, &head);
 
     let turn = bridge.prompted(id, "after it");
     let resumed = turn.resumed.expect("a resume");
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Copied, Fidelity::Full, 0),
-        "{resumed:?}"
-    );
+    check_resumed(&resumed, Via::Copied, Fidelity::Full, 0);
     let expected = [&echoed("first")[..], &[user(&limited), user("after it")]].concat();
     assert_eq!(bridge.lab.model.asked("after it"), expected);
     check_roll(&bridge, id, &head, LinkReason::Copied, Relation::Carries);
@@ -165,8 +148,7 @@ fn after_a_limit_a_lost_session_falls_back_to_its_ancestor() {
     let bridge = or_skip!(Bridge::start_changed(Account::Subscription, |entry| entry
         .keeps =
         false));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     bridge.fork(id, true);
     bridge.prompted(id, "second");
     let head = bridge.head(id);
@@ -176,11 +158,7 @@ fn after_a_limit_a_lost_session_falls_back_to_its_ancestor() {
 
     let turn = bridge.prompted(id, "after it");
     let resumed = turn.resumed.expect("a resume");
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::OlderLink, Fidelity::Partial, 1),
-        "{resumed:?}"
-    );
+    check_resumed(&resumed, Via::OlderLink, Fidelity::Partial, 1);
     let expected = [&echoed("first")[..], &[user("after it")]].concat();
     assert_eq!(bridge.lab.model.asked("after it"), expected);
 }
@@ -191,13 +169,10 @@ fn after_a_limit_a_history_that_the_agent_will_not_have_is_told_in_words() {
     // The agent now uses another configuration folder, as with another account. It knows neither the sessions
     // in the old folder, nor would it know a copy there.
     let mut old_root = std::path::PathBuf::new();
-    let Some(mut bridge) = Bridge::start_changed(Account::Subscription, |entry| {
+    let mut bridge = or_skip!(Bridge::start_changed(Account::Subscription, |entry| {
         old_root.clone_from(&entry.transcripts);
-    }) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    }));
+    let id = bridge.begun(&["first"]);
     let head = bridge.head(id);
     meet_limit(&bridge, id);
     bridge.stop_daemon();
@@ -253,8 +228,7 @@ fn after_a_limit_a_session_that_is_lost_for_good_is_said_to_be_lost() {
     let bridge = or_skip!(Bridge::start_changed(Account::Subscription, |entry| entry
         .keeps =
         false));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     let head = bridge.head(id);
     meet_limit(&bridge, id);
     bridge.close(id);

@@ -1,14 +1,11 @@
 //! Conversations that move to another folder. The model must receive the same as without the move, and the
 //! agent's own list must show the session in the new folder.
 
-use bridge_protocol::client::Call as _;
+use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::method::MoveTree;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-
-use bridge_protocol::conversation::Settings;
-use bridge_protocol::link::{Fidelity, Via};
-use serde_json::{Value, json};
 
 use super::bridge::Bridge;
 use super::carrying::PARALLEL;
@@ -39,13 +36,8 @@ fn listed_in(bridge: &Bridge, folder: &Path) -> Vec<(String, String)> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_conversation_goes_on_whole_in_another_folder() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first words", PARALLEL, LONG] {
-        bridge.prompted(id, prompt);
-    }
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let id = bridge.begun(&["first words", PARALLEL, LONG]);
     let head = bridge.head(id);
     let (old, name) = (bridge.lab.project(), "é".repeat(120));
     let new = bridge.lab.scratch().join(format!("Größe & more/{name}"));
@@ -98,13 +90,8 @@ fn a_conversation_goes_on_whole_in_another_folder() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn f12_what_was_deleted_before_a_move_goes_on_whole_in_the_new_folder() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first words", PARALLEL, LONG] {
-        bridge.prompted(id, prompt);
-    }
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let id = bridge.begun(&["first words", PARALLEL, LONG]);
     let (head, told) = (bridge.head(id), bridge.history(id));
     bridge.close(id);
     bridge.keep(id);
@@ -142,10 +129,7 @@ const SUBAGENT: &str = r#"[[tool Agent {"description":"look","prompt":"[[text wo
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let source = bridge.conversation(Settings::default());
-    for prompt in [LONG, SUBAGENT] {
-        bridge.prompted(source, prompt);
-    }
+    let source = bridge.begun(&[LONG, SUBAGENT]);
     let fork = bridge.fork(source, false).conversation.id;
     bridge.prompted(fork, "on the branch");
     let told = bridge.history(fork);
@@ -171,10 +155,7 @@ fn what_a_fork_borrows_is_there_wherever_it_and_its_source_go() {
 #[ignore = "installs the real adapter"]
 fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first words", PARALLEL] {
-        bridge.prompted(id, prompt);
-    }
+    let id = bridge.begun(&["first words", PARALLEL]);
     let (old, head) = (bridge.lab.project(), bridge.head(id));
     let deep = old.join("deep");
     fs::create_dir(&deep).expect("a folder");
@@ -204,17 +185,11 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
     fs::rename(&old, &new).expect("another name");
     // The lab starts adapters in this folder.
     fs::create_dir(&old).expect("a folder");
-    let (client, from, to) = (bridge.client(), cwd(&old), cwd(&new));
-    let moved = bridge.call(async move {
-        client
-            .call(MoveTree {
-                from,
-                to,
-                ..Default::default()
-            })
-            .await
+    let moved = bridge.answer(MoveTree {
+        from: cwd(&old),
+        to: cwd(&new),
+        ..Default::default()
     });
-    let moved = moved.expect("transcript/move");
     assert_eq!(moved.left_out, Vec::<String>::new());
     assert_eq!(read(), noted);
     assert_eq!(listed_in(&bridge, &new), [(head.clone(), cwd(&new))]);
@@ -247,10 +222,7 @@ fn d1_a_renamed_project_goes_along_with_what_was_said_there_without_the_bridge()
 #[ignore = "installs the real adapter"]
 fn what_a_fork_borrows_outlives_its_source() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let source = bridge.conversation(Settings::default());
-    for prompt in [LONG, SUBAGENT] {
-        bridge.prompted(source, prompt);
-    }
+    let source = bridge.begun(&[LONG, SUBAGENT]);
     let fork = bridge.fork(source, false).conversation.id;
     bridge.prompted(fork, "on the branch");
     let transcript = bridge.lab.transcript(&bridge.head(fork)).expect("a transcript");

@@ -5,7 +5,7 @@ use bridge_protocol::event::Event;
 use bridge_protocol::turn::StopReason;
 
 use super::bridge::Bridge;
-use crate::permitted::asked_and_done;
+use crate::permitted::{asked_and_done, orphaned_by_a_kill};
 use crate::support::claude::Account;
 use crate::support::model_server::{What, model, tool_result, tool_use, user};
 
@@ -56,25 +56,10 @@ mod smoke {
     #[test]
     #[ignore = "installs the real adapter"]
     fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {
-        let Some(mut bridge) = Bridge::start(Account::Key) else {
-            return;
-        };
+        let mut bridge = or_skip!(Bridge::start(Account::Key));
         let id = bridge.conversation(Settings::default());
-        let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-        let interrupt = bridge.question(id);
-        let head = bridge.head(id);
-        bridge.kill_daemon();
-        running.wait().expect_err("the connection was cut");
-
-        bridge.start_daemon();
-        let now = bridge.get(id);
-        assert_eq!(now.state, ConversationState::Interrupted);
-        let [kept] = &now.interrupts[..] else {
-            panic!("{:?}", now.interrupts)
-        };
-        assert_eq!((&kept.id, kept.orphaned), (&interrupt.id, true));
-        assert!(!bridge.lab.project().join("made.txt").exists());
-        bridge.respond(id, kept, "allow_once");
+        let (kept, head) = orphaned_by_a_kill(&mut bridge, id, MAKES_A_FILE);
+        bridge.respond(id, &kept, "allow_once");
         let turn = bridge.wait_event("the turn that tells the answer", |event| match &event.event {
             Event::TurnEnded { turn } => Some(turn.clone()),
             _ => None,

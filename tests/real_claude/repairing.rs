@@ -4,7 +4,6 @@ use std::fs;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::check::FindingKind;
-use bridge_protocol::conversation::Settings;
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
 use super::bridge::Bridge;
@@ -46,10 +45,7 @@ fn tear_reply(lines: &mut [String], text: &str) {
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_the_repaired_history() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    for text in ["number one", WITH_TOOL, "number two"] {
-        bridge.prompted(id, text);
-    }
+    let id = bridge.begun(&["number one", WITH_TOOL, "number two"]);
     let old = bridge.head(id);
     change(&bridge, id, |lines| {
         take_result(lines, "hi");
@@ -104,10 +100,7 @@ fn each_of_several_calls_at_the_end_has_a_result() {
         (&["a", "b"], [INTERRUPTED, INTERRUPTED]),
     ];
     for (number, (gone, results)) in table.into_iter().enumerate() {
-        let id = bridge.conversation(Settings::default());
-        for text in ["number one", WITH_TWO] {
-            bridge.prompted(id, text);
-        }
+        let id = bridge.begun(&["number one", WITH_TWO]);
         bridge.close(id);
         change(&bridge, id, |lines| {
             let is_result = |line: &String| line.contains(r#""type":"tool_result""#);

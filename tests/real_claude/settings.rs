@@ -82,8 +82,7 @@ fn model_mode_and_system_prompt_hold_after_resumes_and_forks() {
 #[ignore = "installs the real adapter"]
 fn a_changed_model_holds_at_once_and_after_a_resume() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     assert!(!newest(&bridge)["model"].to_string().contains(MODEL));
     let change = Settings {
         model: Some(MODEL.to_owned()),

@@ -7,6 +7,7 @@ use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
 use super::bridge::Bridge;
 use crate::processes::{Process, assert_gone, tool};
+use crate::resumed::check_resumed;
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, tool_result, tool_use, user};
 
@@ -26,8 +27,7 @@ fn after_tool() -> Vec<Said> {
 #[ignore = "installs the real adapter"]
 fn a_killed_adapters_conversation_goes_on_whole() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, WITH_TOOL);
+    let id = bridge.begun(&[WITH_TOOL]);
     let head = bridge.head(id);
     let family = bridge.agent_processes();
     assert!(
@@ -49,8 +49,7 @@ fn a_killed_adapters_conversation_goes_on_whole() {
 #[ignore = "installs the real adapter"]
 fn an_adapter_killed_during_a_turn_fails_it_and_the_prompt_is_not_sent_again() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, WITH_TOOL);
+    let id = bridge.begun(&[WITH_TOOL]);
     let cut_short = "cut short [[slow 300 0.1]]";
     let running = bridge.begin_prompt(id, cut_short, None);
     bridge.wait_written(id, cut_short);
@@ -76,8 +75,7 @@ fn an_adapter_killed_during_a_turn_fails_it_and_the_prompt_is_not_sent_again() {
 #[ignore = "installs the real adapter"]
 fn a_session_whose_child_was_killed_while_it_rested_goes_on_whole() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, WITH_TOOL);
+    let id = bridge.begun(&[WITH_TOOL]);
     let head = bridge.head(id);
     kill_children(&bridge);
 
@@ -94,8 +92,7 @@ fn a_session_whose_child_was_killed_while_it_rested_goes_on_whole() {
 #[ignore = "installs the real adapter"]
 fn a_session_that_is_refused_late_goes_on_whole_in_the_same_turn() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, WITH_TOOL);
+    let id = bridge.begun(&[WITH_TOOL]);
     let head = bridge.head(id);
     kill_children(&bridge);
     let adapter = bridge.adapter();
@@ -151,11 +148,8 @@ fn check_reopened(turn: &TurnResult, head: &str) {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_daemon_killed_during_a_turn_tells_so_and_goes_on() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, WITH_TOOL);
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let id = bridge.begun(&[WITH_TOOL]);
     let cut_short = "cut short [[slow 300 0.1]]";
     let running = bridge.begin_prompt(id, cut_short, Some("the-prompt"));
     bridge.wait_written(id, cut_short);
@@ -216,8 +210,7 @@ fn a_closed_conversation_gives_the_memory_of_its_agent_back() {
 #[ignore = "installs the real adapter"]
 fn a_deleted_conversations_transcript_does_not_come_back() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     let head = bridge.head(id);
     let mut children = bridge.agent_processes();
     children.retain(|process| !process.is_adapter());
@@ -232,11 +225,8 @@ fn a_deleted_conversations_transcript_does_not_come_back() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d14_a_conversation_whose_transcript_was_deleted_goes_on_whole() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, WITH_TOOL);
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let id = bridge.begun(&[WITH_TOOL]);
     let head = bridge.head(id);
     bridge.wait_kept(1);
     bridge.prompted(id, "more");
@@ -254,11 +244,7 @@ fn d14_a_conversation_whose_transcript_was_deleted_goes_on_whole() {
         let turn = bridge.prompted(id, round);
         assert_eq!(turn.upstream_id.as_str(), head);
         let resumed = turn.resumed.expect("a resume");
-        assert_eq!(
-            (resumed.via, resumed.fidelity, resumed.missing_turns),
-            (Via::Archive, Fidelity::Full, 0),
-            "{resumed:?}"
-        );
+        check_resumed(&resumed, Via::Archive, Fidelity::Full, 0);
         let restored =
             std::fs::read(bridge.lab.transcript(&head).expect("the transcript")).expect("the transcript");
         assert!(restored.starts_with(&text));
@@ -273,9 +259,7 @@ fn d14_a_conversation_whose_transcript_was_deleted_goes_on_whole() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_stopped_daemon_leaves_no_process_behind() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     let tool = start_lasting_tool(&bridge, id);
     let family = bridge.agent_processes();
@@ -287,9 +271,7 @@ fn a_stopped_daemon_leaves_no_process_behind() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_daemon_stopped_during_a_tool_ends_the_tool() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     // A plain `sleep` would not be awaited by the agent, and some commands run without a question.
     let tool = tool("tail -f /dev/null");
@@ -307,9 +289,7 @@ fn a_daemon_stopped_during_a_tool_ends_the_tool() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn what_a_killed_daemon_leaves_is_ended_at_the_next_start() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
     let id = bridge.conversation(Settings::default());
     let tool = start_lasting_tool(&bridge, id);
     let family = bridge.agent_processes();

@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::FindingKind;
-use bridge_protocol::conversation::Settings;
 use bridge_protocol::history::{Message, MessageKind, Role};
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
 use super::bridge::Bridge;
 use super::sdk::{self, Told};
-use crate::reading::{forks_of_forks, said, uuid_of};
+use crate::reading::{said, uuid_of};
 use crate::support::claude::Account;
 use crate::support::model_server::{Said, What, model, user};
 
@@ -27,10 +26,7 @@ const SUBAGENT: &str = r#"[[tool Agent {"description":"look","prompt":"[[text wo
 #[ignore = "installs the real adapter"]
 fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first words", PARALLEL, SUBAGENT, LONG] {
-        bridge.prompted(id, prompt);
-    }
+    let id = bridge.begun(&["first words", PARALLEL, SUBAGENT, LONG]);
     let failed = bridge.prompt(id, "refused [[err 500]]").expect("a turn result");
     assert_eq!(failed.stop_reason, StopReason::Failed);
     let running = bridge.begin_prompt(id, "broken off [[slow 300 0.1]]", None);
@@ -147,10 +143,7 @@ fn what_is_read_is_what_the_model_was_sent_and_what_the_vendors_library_reads() 
 #[ignore = "installs the real adapter"]
 fn what_was_compacted_away_stays_readable() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first words", PARALLEL] {
-        bridge.prompted(id, prompt);
-    }
+    let id = bridge.begun(&["first words", PARALLEL]);
     bridge.prompt(id, "too long [[err 400]]").expect("a turn result");
     bridge.prompted(id, "in between");
     bridge.prompted(id, "/compact");
@@ -223,9 +216,7 @@ fn what_was_compacted_away_stays_readable() {
 #[ignore = "installs the real adapter"]
 fn forks_and_cleared_sessions_are_listed_and_read_each_as_its_own() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first words");
-    bridge.prompted(id, PARALLEL);
+    let id = bridge.begun(&["first words", PARALLEL]);
     let source = bridge.head(id);
     let branch = bridge.fork(id, false).conversation.id;
     bridge.prompted(branch, "on the branch");
@@ -337,10 +328,7 @@ fn what_was_made_elsewhere_is_listed_read_and_goes_on_whole() {
 #[ignore = "installs the real adapter"]
 fn forks_of_forks_are_adopted_each_by_itself() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let adapter = bridge.lab.adapter();
-    let sessions = forks_of_forks(&adapter, &bridge.lab.project());
-    adapter.stop();
-    let id = bridge.adopts_each(&sessions);
+    let id = bridge.adopts_forks_of_forks();
     let before = said(&bridge.history(id));
     bridge.prompted(id, "taken up");
     assert_eq!(

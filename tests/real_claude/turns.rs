@@ -75,8 +75,7 @@ fn updates_arrive_byte_for_byte() {
         entry.env.push(("ADAPTER_OUTPUT".to_owned(), copy));
     });
     let Some(bridge) = bridge else { return };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, WITH_TOOL);
+    let id = bridge.begun(&[WITH_TOOL]);
 
     let written = fs::read_to_string(&copy).expect("the adapter's output");
     let lines: Vec<&str> = written
@@ -108,8 +107,7 @@ fn updates_arrive_byte_for_byte() {
 #[ignore = "installs the real adapter"]
 fn a_cancelled_turn_ends_as_cancelled_and_the_next_gets_its_own_answer() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
+    let id = bridge.begun(&["first"]);
     let running = bridge.begin_prompt(id, "long [[slow 300 0.1]]", None);
     bridge.wait_event("the first word", |event| {
         matches!(&event.event, Event::Update { update, .. } if update.get().contains("word ")).then_some(())
@@ -153,8 +151,7 @@ fn a_cancelled_turn_ends_as_cancelled_and_the_next_gets_its_own_answer() {
 #[ignore = "installs the real adapter"]
 fn the_agents_own_clear_is_seen_as_a_roll() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "before");
+    let id = bridge.begun(&["before"]);
     let cleared = bridge.head(id);
     bridge.prompted(id, "/clear");
     // The command is in the new file. It does not count as a turn, and no turn may be missing, also after a

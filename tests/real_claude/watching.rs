@@ -1,9 +1,7 @@
 //! Events about the real agent's transcripts while it writes them.
 
-use bridge_protocol::conversation::Settings;
 use bridge_protocol::event::Event;
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
 use super::bridge::Bridge;
@@ -15,55 +13,11 @@ const TOOL: &str = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] 
 /// Messages with text before a tool call, one after the other, as the other writer produces them.
 const THERE: &str = r#"there [[tool Bash {"command":"echo 1","description":"count"}]] [[tool Bash {"command":"echo 2","description":"count"}]] [[text done]]"#;
 
-/// No turn may be reported before its end: the last report must contain the whole reply.
 #[test]
 #[ignore = "installs the real adapter"]
 fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    bridge.prompted(id, TOOL);
-    bridge.prompted(id, "third");
-    let running = bridge.begin_prompt(id, "long [[slow 300 0.1]]", None);
-    bridge.wait_event("the first word", |event| {
-        matches!(&event.event, Event::Update { update, .. } if update.get().contains("word ")).then_some(())
-    });
-    assert!(bridge.cancel(id));
-    let cancelled = running.wait().expect("a turn result");
-    assert_eq!(cancelled.stop_reason, StopReason::Cancelled);
-    bridge.prompted(id, "after the cancel");
-    let saved = bridge.saved_until(id, "after the cancel");
-    assert_eq!(
-        prompts(&saved),
-        [
-            "first",
-            TOOL,
-            "third",
-            "long [[slow 300 0.1]]",
-            "after the cancel"
-        ]
-    );
-    let steps: Vec<u64> = saved.iter().map(|checkpoint| checkpoint.step).collect();
-    assert_eq!(steps, [1, 2, 3, 4, 5]);
-    assert_eq!(
-        (saved[1].reply.as_str(), &saved[1].tools[..]),
-        ("calling\n\ndone", &["Bash".to_owned()][..])
-    );
-    assert_eq!(
-        saved,
-        bridge.checkpoints(id),
-        "the events differ from conversation/checkpoints"
-    );
-    assert_eq!(bridge.foreign_writers(id), 0);
-
-    // After a restart the daemon reports only new turns.
-    bridge.stop_daemon();
-    bridge.start_daemon();
-    bridge.prompted(id, "in the next life");
-    let saved = bridge.saved_until(id, "in the next life");
-    assert_eq!(prompts(&saved), ["in the next life"]);
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let id = bridge.each_turn_is_saved_once((TOOL, "calling\n\ndone", "Bash"));
     assert_eq!(bridge.foreign_writers(id), 0);
 }
 
@@ -71,11 +25,7 @@ fn each_turn_with_tools_is_saved_once_in_order_and_nobody_else_writes() {
 #[ignore = "installs the real adapter"]
 fn compactions_clears_and_branches_are_no_foreign_writing() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    bridge.prompted(id, "second");
-    bridge.prompted(id, "/compact");
-    bridge.prompted(id, "behind the compaction");
+    let id = bridge.begun(&["first", "second", "/compact", "behind the compaction"]);
     let branch = bridge.fork(id, false).conversation.id;
     bridge.prompted(branch, "on the branch");
     bridge.prompted(id, "on the source");
@@ -116,8 +66,7 @@ fn compactions_clears_and_branches_are_no_foreign_writing() {
 #[ignore = "installs the real adapter"]
 fn a_second_writer_is_noticed_and_its_turn_is_saved() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "here");
+    let id = bridge.begun(&["here"]);
     bridge.saved_until(id, "here");
     let head = bridge.head(id);
     let other = bridge.lab.adapter();

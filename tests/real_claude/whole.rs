@@ -6,12 +6,10 @@ mod deleted;
 mod moved;
 mod repaired;
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::Edit;
 use std::fs;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::history::MessageKind;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::raw::PromptContent;
@@ -50,10 +48,7 @@ const LAST: &str = "at the end";
 
 /// Runs the whole conversation.
 fn whole(bridge: &Bridge) -> ConversationId {
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first", PARALLEL, "/compact", BEHIND_COMPACTION, SUBAGENT] {
-        bridge.prompted(id, prompt);
-    }
+    let id = bridge.begun(&["first", PARALLEL, "/compact", BEHIND_COMPACTION, SUBAGENT]);
     bridge.prompt(id, FAILED).expect("a turn");
     let running = bridge.begin_prompt(id, INTERRUPTED, None);
     bridge.wait_written(id, INTERRUPTED);
@@ -93,9 +88,7 @@ fn d7_branches_and_edits_have_to_the_letter_what_stands_before_their_place() {
 #[ignore = "installs the real adapter"]
 fn d7_before_a_compaction_stands_what_was_compacted() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    bridge.prompted(id, PARALLEL);
+    let id = bridge.begun(&["first", PARALLEL]);
     let told = bridge.saved_until(id, PARALLEL).pop().expect("a checkpoint");
     bridge.prompted(id, "/compact");
     bridge.prompted(id, BEHIND_COMPACTION);
@@ -171,9 +164,7 @@ fn d7_the_vendors_own_forks_have_the_same_history() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn whatever_a_conversation_goes_through_the_model_is_sent_the_same_beginning() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
     let id = whole(&bridge);
     let head = bridge.head(id);
     let last = goes_through(&mut bridge, id);
@@ -212,24 +203,9 @@ fn pictured(bridge: &Bridge, text: &str) -> Vec<What> {
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     let bridge = or_skip!(Bridge::start(Account::Key));
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    bridge.prompted(id, PARALLEL);
+    let id = bridge.begun(&["first", PARALLEL]);
     let edit = |index: usize, prompt: PromptContent| {
-        let (client, at) = (
-            bridge.client(),
-            bridge.checkpoints(id)[index].id.as_str().to_owned(),
-        );
-        let edited = bridge.call(async move {
-            client
-                .call(Edit {
-                    conversation_id: id.into(),
-                    at,
-                    prompt,
-                    ..Default::default()
-                })
-                .await
-        });
+        let edited = bridge.edit_with(id, bridge.checkpoints(id)[index].id.as_str(), prompt);
         let edited = edited.expect("conversation/edit");
         assert_eq!(
             (edited.fidelity, edited.via),

@@ -27,7 +27,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use self::ClientLab as Home;
-use crate::bridge_of::{Bridge, Lab};
+use crate::bridge_of::Bridge;
+use crate::support::lab::Agent;
 use crate::support::npm::{self, Clients, Skip};
 
 /// How long a client may run. A client that waits forever is killed after this time.
@@ -67,12 +68,12 @@ impl ClientLab {
     }
 
     /// Uses the daemon and the adapter of a bridge.
-    fn of<L: Lab>(bridge: &Bridge<L>) -> Option<Self> {
+    fn of<A: Agent>(bridge: &Bridge<A>) -> Option<Self> {
         Some(Self {
             clients: clients()?,
             home: bridge.home().to_owned(),
             project: bridge.lab.project(),
-            agent: L::AGENT,
+            agent: A::NAME,
             own: None,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::Fidelity;
 
 use super::bridge::Bridge;
@@ -18,9 +18,7 @@ const LAST: &str = "at the end";
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
     let bridge = or_skip!(Bridge::start());
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first words");
-    bridge.prompted(id, WITH_TOOL);
+    let id = bridge.begun(&["first words", WITH_TOOL]);
     let place = bridge.checkpoints(id).pop().expect("a checkpoint").id;
     let branch = || {
         let fork = bridge.fork_at(id, false, Some(place.as_str().to_owned()));
@@ -60,13 +58,8 @@ fn d7_a_branch_has_the_compactions_of_its_own_session_and_no_others() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_branch_at_a_message_has_its_whole_turn() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first words", WITH_TOOL, LAST] {
-        bridge.prompted(id, prompt);
-    }
+    let mut bridge = or_skip!(Bridge::start());
+    let id = bridge.begun(&["first words", WITH_TOOL, LAST]);
     let source = bridge.lab.transcript(&bridge.head(id)).expect("the rollout");
     let before = fs::read(&source).expect("the rollout");
     let whole = asked(&bridge, LAST);
@@ -103,8 +96,7 @@ fn d7_a_branch_at_a_message_has_its_whole_turn() {
 #[ignore = "installs the real adapter"]
 fn a_branch_during_a_turn_leaves_out_what_is_not_finished() {
     let bridge = or_skip!(Bridge::start());
-    let source = bridge.conversation(Settings::default());
-    bridge.prompted(source, "first words");
+    let source = bridge.begun(&["first words"]);
     let unfinished = "unfinished [[slow 40 0.1]]";
     let running = bridge.begin_prompt(source, unfinished, None);
     bridge.wait_written(source, unfinished);

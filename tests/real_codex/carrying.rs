@@ -1,10 +1,8 @@
 //! Conversations that move to another home, another `CODEX_HOME` and another working directory.
 
-use std::fs;
-
-use bridge_protocol::conversation::Settings;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::Fidelity;
+use std::fs;
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
@@ -20,17 +18,14 @@ fn bundles_go_on_whole_in_another_home_and_folder() {
     let Some(mut here) = Bridge::start() else {
         return;
     };
-    let id = there.conversation(Settings::default());
-    there.prompted(id, "first words");
-    there.prompted(id, WITH_TOOL);
+    let id = there.begun(&["first words", WITH_TOOL]);
     there.fork(id, true);
     there.prompted(id, "in place");
     let branch = there.fork(id, false).conversation.id;
     there.prompted(branch, "on the branch");
 
     // A first conversation here, so that Codex already knows its own files before the others arrive.
-    let own = here.conversation(Settings::default());
-    here.prompted(own, "at home");
+    here.begun(&["at home"]);
     // The path has another length than the original folder.
     let folder = here.lab.scratch().join("Größe & more");
     fs::create_dir_all(&folder).expect("a folder");

@@ -25,9 +25,7 @@ const LAST: &str = "at the end";
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_what_was_compacted_within_a_turn_is_so_on_each_branch_and_behind_each_edit() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(Settings::default());
     bridge.lab.model.tell_tokens(COMPACTED, 200_000);
     bridge.lab.model.tell_summary(SUMMARY);

@@ -1,8 +1,6 @@
 //! Rollouts with a damaged record. The findings of a check and the history must agree with what the agent
 //! does with each.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::History;
 use std::fs;
 
 use bridge_protocol::check::FindingKind;
@@ -97,17 +95,7 @@ fn a_damaged_record_is_read_as_the_agent_reads_it() {
         let found: &[FindingKind] = if lost { &[FindingKind::GarbageLine] } else { &[] };
         assert_eq!(bridge.found(session), found, "{what}");
         let adopted = bridge.adopt(session).expect("conversation/adopt").id;
-        let client = bridge.client();
-        let page = bridge
-            .call(async move {
-                client
-                    .call(History {
-                        conversation_id: adopted.into(),
-                        ..Default::default()
-                    })
-                    .await
-            })
-            .expect("conversation/history");
+        let page = bridge.first_page(adopted);
         assert_eq!(conversed(&page.messages), expected, "{what}");
         let gaps: Vec<GapKind> = page.gaps.iter().map(|gap| gap.kind).collect();
         assert_eq!(gaps, if lost { vec![GapKind::Broken] } else { vec![] }, "{what}");

@@ -1,6 +1,4 @@
 //! What `sessionctl doctor` learns about the real adapter.
-
-use bridge_protocol::conversation::Settings;
 use bridge_protocol::diagnosis::Severity;
 
 use super::bridge::Bridge;
@@ -20,7 +18,6 @@ mod smoke {
             ("gateway", Severity::Ok)
         );
         // The agent process that was queried must still work afterwards.
-        let id = bridge.conversation(Settings::default());
-        bridge.prompted(id, "hello");
+        bridge.begun(&["hello"]);
     }
 }

@@ -1,8 +1,6 @@
 //! Refusals of the model's servers: how each is reported, which conversations it affects, and how the
 //! conversation continues.
-
-use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::{ConversationState, Settings};
+use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::FailureKind;
 
@@ -51,8 +49,8 @@ mod smoke {
     #[ignore = "installs the real adapter"]
     fn f26_each_refusal_is_told_for_what_it_is_and_concerns_nobody_else() {
         let bridge = or_skip!(Bridge::start());
-        let other = conversed(&bridge);
-        let cases = CASES.map(|case| (conversed(&bridge), case));
+        let other = bridge.begun(&["first"]);
+        let cases = CASES.map(|case| (bridge.begun(&["first"]), case));
         told_each_for_itself(&bridge, cases, (other, "beside them [[slow 20 0.1]]"));
 
         for (id, (refused, kind, _)) in cases {
@@ -81,7 +79,7 @@ mod smoke {
 #[ignore = "installs the real adapter"]
 fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
     let bridge = or_skip!(Bridge::start());
-    let id = conversed(&bridge);
+    let id = bridge.begun(&["first"]);
     let refused = r#"[[err 429 n=1 then tool exec_command {"cmd":"echo hi"}]] [[err 400]]"#;
     let turn = bridge.prompt(id, refused).expect("a turn result");
     assert_eq!(failed(&turn), (FailureKind::InvalidRequest, false), "{turn:?}");
@@ -108,7 +106,7 @@ fn f26_a_retry_that_went_well_does_not_classify_what_ends_the_turn() {
 #[ignore = "installs the real adapter"]
 fn f1_a_sign_in_that_is_asked_for_is_told_and_the_sessions_go_on_in_another_process() {
     let bridge = or_skip!(Bridge::start());
-    let (id, sibling) = (conversed(&bridge), conversed(&bridge));
+    let (id, sibling) = (bridge.begun(&["first"]), bridge.begun(&["first"]));
     let heads = [id, sibling].map(|id| bridge.head(id));
     let old = bridge.agent_processes();
     let refused = "signed out [[err 401]]";
@@ -130,10 +128,4 @@ fn f1_a_sign_in_that_is_asked_for_is_told_and_the_sessions_go_on_in_another_proc
         assert_eq!(bridge.get(id).state, ConversationState::Idle);
     }
     assert_gone(&old);
-}
-
-fn conversed(bridge: &Bridge) -> ConversationId {
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    id
 }

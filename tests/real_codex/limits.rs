@@ -1,7 +1,6 @@
 //! Usage limits.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{ContinueAt, ConversationState, Settings};
+use bridge_protocol::conversation::{ContinueAt, ConversationState};
 use bridge_protocol::method::Continue;
 use bridge_protocol::turn::{FailureKind, StopReason};
 use jiff::Timestamp;
@@ -19,8 +18,7 @@ mod smoke {
     #[ignore = "installs the real adapter"]
     fn d3_what_a_limit_refused_is_gone_on_with_and_reaches_the_model_once() {
         let bridge = or_skip!(Bridge::start());
-        let id = bridge.conversation(Settings::default());
-        bridge.prompted(id, "first");
+        let id = bridge.begun(&["first"]);
         let resets_at = Timestamp::now().as_second() + 5400;
         let limited = format!("too much [[err 429 unified=1 n=1 reset={resets_at}]]");
         let turn = bridge.prompt(id, &limited).expect("a turn result");
@@ -29,19 +27,11 @@ mod smoke {
         let now = bridge.get(id);
         assert_eq!(now.state, ConversationState::Limited);
         assert_eq!(now.limit.expect("a limit").resets_at, failure.resets_at);
-
-        let client = bridge.client();
-        let at = Some(ContinueAt::Time(Timestamp::UNIX_EPOCH));
-        let answer = bridge.call(async move {
-            client
-                .call(Continue {
-                    conversation_id: id.into(),
-                    at,
-                    ..Default::default()
-                })
-                .await
+        bridge.answer(Continue {
+            conversation_id: id.into(),
+            at: Some(ContinueAt::Time(Timestamp::UNIX_EPOCH)),
+            ..Default::default()
         });
-        answer.expect("a continuation");
         assert_eq!(went_on(&bridge, id), StopReason::EndTurn);
         let expected = [user("first"), model("ok: first"), user(&limited), user(GO_ON)];
         assert_eq!(bridge.lab.model.asked(GO_ON), expected);

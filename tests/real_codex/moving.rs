@@ -1,28 +1,21 @@
 //! Conversations that move to another folder. Codex finds a rollout whatever its working directory was, so no
 //! file moves.
 
-use bridge_protocol::client::Call as _;
+use bridge_protocol::link::Fidelity;
 use bridge_protocol::method::MoveTree;
 use std::fs;
-use std::path::Path;
-
-use bridge_protocol::conversation::Settings;
-use bridge_protocol::link::Fidelity;
 
 use super::bridge::Bridge;
 use super::transcripts::{WITH_TOOL, asked, conversed, only_output};
+use crate::bridge_of::path_text;
 use crate::support::model_server::user;
 
 /// The conversation is a fork, whose history begins in the file of its source.
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_conversation_goes_on_whole_in_another_folder() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first words");
-    bridge.prompted(id, WITH_TOOL);
+    let mut bridge = or_skip!(Bridge::start());
+    let id = bridge.begun(&["first words", WITH_TOOL]);
     bridge.fork(id, true);
     bridge.prompted(id, "on the branch");
     let head = bridge.head(id);
@@ -53,18 +46,11 @@ fn a_conversation_goes_on_whole_in_another_folder() {
     let other = bridge.lab.scratch().join("renamed");
     fs::rename(&folder, &other).expect("another name");
     let rollouts = bridge.lab.transcripts();
-    let path = |folder: &Path| folder.to_str().expect("a path in UTF-8").to_owned();
-    let (client, from, to) = (bridge.client(), path(&folder), path(&other));
-    let moved = bridge.call(async move {
-        client
-            .call(MoveTree {
-                from,
-                to,
-                ..Default::default()
-            })
-            .await
+    let moved = bridge.answer(MoveTree {
+        from: path_text(&folder),
+        to: path_text(&other),
+        ..Default::default()
     });
-    let moved = moved.expect("transcript/move");
     assert_eq!((moved.moved, moved.plan.len(), moved.left_out.len()), (0, 1, 0));
     assert_eq!(bridge.lab.transcripts(), rollouts);
     let history = bridge.history(id);

@@ -2,10 +2,9 @@
 //! after each edit.
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::Fidelity;
-use bridge_protocol::method::{Edit, Prompt};
+use bridge_protocol::method::Prompt;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::turn::StopReason;
 use serde_json::Value;
@@ -26,17 +25,12 @@ const WIDE: &str = "iVBORw0KGgoAAAANSUhEUgAAEAAAAAAIAQAAAABRVQcZAAAAJ0lEQVR42u3S
 
 /// Sends a prompt with a picture before the text.
 fn show(bridge: &Bridge, id: ConversationId, png: &str, text: &str) {
-    let (client, prompt) = (bridge.client(), with_png(png, text));
-    let turn = bridge.call(async move {
-        client
-            .call(Prompt {
-                conversation_id: id.into(),
-                prompt,
-                ..Default::default()
-            })
-            .await
+    let turn = bridge.answer(Prompt {
+        conversation_id: id.into(),
+        prompt: with_png(png, text),
+        ..Default::default()
     });
-    assert_eq!(turn.expect("a turn").stop_reason, StopReason::EndTurn);
+    assert_eq!(turn.stop_reason, StopReason::EndTurn);
 }
 
 /// The pictures in the first request of a prompt.
@@ -62,11 +56,8 @@ fn pictures(bridge: &Bridge, prompt: &str) -> usize {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d2_pictures_are_where_they_were_on_each_branch_and_behind_each_edit() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, PROMPTS[0]);
+    let mut bridge = or_skip!(Bridge::start());
+    let id = bridge.begun(&[PROMPTS[0]]);
     show(&bridge, id, PNG, PROMPTS[1]);
     bridge.prompted(id, PROMPTS[2]);
     show(&bridge, id, PNG, PROMPTS[3]);
@@ -87,11 +78,8 @@ fn d2_pictures_are_where_they_were_on_each_branch_and_behind_each_edit() {
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_that_is_made_smaller_is_the_same_on_each_branch_and_behind_each_edit() {
     const SHOWN: [&str; 3] = ["first words", "look at this", TOOLS];
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, SHOWN[0]);
+    let mut bridge = or_skip!(Bridge::start());
+    let id = bridge.begun(&[SHOWN[0]]);
     show(&bridge, id, WIDE, SHOWN[1]);
     bridge.prompted(id, SHOWN[2]);
     bridge.prompted(id, LAST);
@@ -107,23 +95,9 @@ fn d2_a_picture_that_is_made_smaller_is_the_same_on_each_branch_and_behind_each_
 #[ignore = "installs the real adapter"]
 fn d2_a_picture_comes_with_an_edit_and_goes_with_one() {
     let bridge = or_skip!(Bridge::start());
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first words");
-    bridge.prompted(id, TOOLS);
-    bridge.prompted(id, LAST);
+    let id = bridge.begun(&["first words", TOOLS, LAST]);
     let edit = |back: usize, prompt| {
-        let at = bridge.checkpoints(id)[back].id.as_str().to_owned();
-        let client = bridge.client();
-        let edited = bridge.call(async move {
-            client
-                .call(Edit {
-                    conversation_id: id.into(),
-                    at,
-                    prompt,
-                    ..Default::default()
-                })
-                .await
-        });
+        let edited = bridge.edit_with(id, bridge.checkpoints(id)[back].id.as_str(), prompt);
         assert_eq!(edited.expect("conversation/edit").fidelity, Fidelity::Full);
     };
     edit(1, with_picture("look at this"));

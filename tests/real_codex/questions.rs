@@ -11,7 +11,7 @@ use bridge_protocol::turn::{FailureKind, StopReason};
 use super::bridge::Bridge;
 use super::survival::{cut_short_in, kill_server};
 use super::transcripts::asked;
-use crate::permitted::asked_and_done;
+use crate::permitted::{asked_and_done, orphan, orphaned_by_a_kill};
 use crate::support::model_server::{What, model, tool_result, tool_use, user};
 
 /// The tool call of a turn that creates a file, for which the agent asks permission.
@@ -70,25 +70,10 @@ mod smoke {
     #[test]
     #[ignore = "installs the real adapter"]
     fn d15_a_question_outlives_the_daemon_and_its_answer_reaches_the_model_once() {
-        let Some(mut bridge) = Bridge::start() else {
-            return;
-        };
+        let mut bridge = or_skip!(Bridge::start());
         let id = bridge.conversation(asking());
-        let running = bridge.begin_prompt(id, MAKES_A_FILE, None);
-        let interrupt = bridge.question(id);
-        let head = bridge.head(id);
-        bridge.kill_daemon();
-        running.wait().expect_err("the connection was cut");
-
-        bridge.start_daemon();
-        let now = bridge.get(id);
-        assert_eq!(now.state, ConversationState::Interrupted);
-        let [kept] = &now.interrupts[..] else {
-            panic!("{:?}", now.interrupts)
-        };
-        assert_eq!((&kept.id, kept.orphaned), (&interrupt.id, true));
-        assert!(!bridge.lab.project().join("made.txt").exists());
-        bridge.respond(id, kept, "allow_once");
+        let (kept, head) = orphaned_by_a_kill(&mut bridge, id, MAKES_A_FILE);
+        bridge.respond(id, &kept, "allow_once");
         check_answer_told(&bridge, id, &head);
         // The mode of the conversation is kept, so the agent asks again. A new client has not received the
         // first question.
@@ -115,13 +100,9 @@ fn d15_a_question_outlives_the_server_that_asked_and_its_answer_reaches_the_mode
     let turn = running.wait().expect("a turn result");
     let kind = turn.failure.as_ref().map(|failure| failure.kind);
     assert_eq!(kind, Some(FailureKind::AgentDied), "{turn:?}");
-    let now = bridge.get(id);
-    assert_eq!(now.state, ConversationState::Interrupted);
-    let [kept] = &now.interrupts[..] else {
-        panic!("{:?}", now.interrupts)
-    };
-    assert_eq!((&kept.id, kept.orphaned), (&interrupt.id, true));
-    bridge.respond(id, kept, "allow_once");
+    let kept = orphan(&bridge, id);
+    assert_eq!(kept.id, interrupt.id);
+    bridge.respond(id, &kept, "allow_once");
     check_answer_told(&bridge, id, &head);
     assert!(!bridge.lab.project().join("made.txt").exists());
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use bridge_protocol::check::FindingKind;
-use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::{Fidelity, LinkReason};
 
 use super::bridge::Bridge;
@@ -15,10 +15,7 @@ use crate::support::model_server::{model, user};
 #[ignore = "installs the real adapter"]
 fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
     let bridge = or_skip!(Bridge::start());
-    let id = bridge.conversation(Settings::default());
-    for text in ["number one", "number two"] {
-        bridge.prompted(id, text);
-    }
+    let id = bridge.begun(&["number one", "number two"]);
     let old = bridge.head(id);
     let path = bridge.lab.transcript(&old).expect("a rollout");
     let text = fs::read_to_string(&path).expect("a rollout");
@@ -60,10 +57,7 @@ fn the_model_is_sent_what_is_left_of_a_torn_rollout() {
 fn a_repaired_copy_is_branched_and_edited_before_its_first_prompt() {
     let bridge = or_skip!(Bridge::start());
     for is_edit in [false, true] {
-        let id = bridge.conversation(Settings::default());
-        for text in ["number one", "number two"] {
-            bridge.prompted(id, text);
-        }
+        let id = bridge.begun(&["number one", "number two"]);
         bridge.close(id);
         let path = bridge.lab.transcript(&bridge.head(id)).expect("a rollout");
         let text = fs::read_to_string(&path).expect("a rollout");

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::Fidelity;
 
 use crate::branching::{asked_before, survives_everything};
@@ -14,9 +14,7 @@ const PARALLEL: &str = r#"[[tool exec_command {"cmd":"echo one"} ;; exec_command
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_conversation_survives_branches_edits_restarts_a_move_and_a_deletion() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start());
     survives_everything(&mut bridge, &["first words", PARALLEL], BranchedVia::Native);
 }
 
@@ -25,13 +23,8 @@ fn a_conversation_survives_branches_edits_restarts_a_move_and_a_deletion() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn d7_a_fork_of_a_compacted_session_sends_what_its_source_sends_next() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first words", PARALLEL, "/compact", "after it"] {
-        bridge.prompted(id, prompt);
-    }
+    let mut bridge = or_skip!(Bridge::start());
+    let id = bridge.begun(&["first words", PARALLEL, "/compact", "after it"]);
     let source = bridge.lab.transcript(&bridge.head(id)).expect("the source");
     let text = fs::read_to_string(source).expect("the source");
     assert!(text.contains(r#""type":"compacted""#));

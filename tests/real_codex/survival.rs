@@ -1,17 +1,18 @@
 //! Processes of the agent are killed in the middle of a turn, and no part of the history may be lost.
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::client::Call as _;
-use bridge_protocol::conversation::{ConversationState, RemainingReason, Settings};
+use bridge_protocol::conversation::{RemainingReason, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::method::Resume;
-use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
+use bridge_protocol::turn::StopReason;
 use serde_json::json;
 
 use super::bridge::Bridge;
 use super::transcripts::{BROKEN_OFF, asked, echoed, only_output};
-use crate::continuation::{GO_ON, begin_together, continue_after_shared_death, went_on};
+use crate::continuation::{
+    GO_ON, begin_together, check_brought_back, check_died, continue_after_shared_death, went_on,
+};
 use crate::processes::{Process, assert_gone};
 use crate::support::model_server::{Said, model, tool_result, tool_use, user};
 use crate::support::signs::Watched;
@@ -20,7 +21,7 @@ use crate::support::signs::Watched;
 #[ignore = "installs the real adapter"]
 fn f31_an_adapter_killed_before_any_tool_fails_its_turn_and_the_next_prompt_has_it_all() {
     let bridge = or_skip!(Bridge::start());
-    let (id, head) = conversed(&bridge);
+    let (id, head) = bridge.conversed();
     let running = bridge.begin_prompt(id, BROKEN_OFF, None);
     bridge.wait_written(id, BROKEN_OFF);
     bridge.lab.model.wait_for(BROKEN_OFF);
@@ -47,7 +48,7 @@ mod smoke {
     #[ignore = "installs the real adapter"]
     fn f18_an_adapter_killed_in_a_tool_takes_the_tool_along_and_neither_is_begun_again() {
         let bridge = or_skip!(Bridge::start());
-        let (id, head) = conversed(&bridge);
+        let (id, head) = bridge.conversed();
         let lasting = lasting_tool();
         let running = bridge.begin_prompt(id, &lasting, None);
         let family = with_tool_begun(&bridge);
@@ -75,8 +76,8 @@ mod smoke {
 #[ignore = "installs the real adapter"]
 fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was() {
     let bridge = or_skip!(Bridge::start());
-    let (id, head) = conversed(&bridge);
-    let (other, _) = conversed(&bridge);
+    let (id, head) = bridge.conversed();
+    let (other, _) = bridge.conversed();
     let lasting = lasting_tool();
     for (prompt, cut_short) in [
         (BROKEN_OFF, vec![user(BROKEN_OFF)]),
@@ -113,7 +114,7 @@ fn a_server_killed_below_its_adapter_fails_the_turn_and_all_goes_on_where_it_was
 #[ignore = "installs the real adapter"]
 fn f23_turns_that_died_with_their_server_are_continued() {
     let bridge = or_skip!(Bridge::start());
-    let ids = [conversed(&bridge).0, conversed(&bridge).0];
+    let ids = [bridge.conversed().0, bridge.conversed().0];
     let prompts = ["one [[slow 50 0.5]]", "two [[slow 50 0.5]]"];
     let running = begin_together(&bridge, ids, prompts);
     kill_server(&bridge);
@@ -138,17 +139,10 @@ fn f23_turns_that_died_with_their_server_are_continued() {
 fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
     let bridge = or_skip!(Bridge::start());
     let id = bridge.conversation(Settings::default());
-    let client = bridge.client();
-    bridge
-        .call(async move {
-            client
-                .call(Resume {
-                    conversation_id: id.into(),
-                    ..Default::default()
-                })
-                .await
-        })
-        .expect("conversation/resume");
+    bridge.answer(Resume {
+        conversation_id: id.into(),
+        ..Default::default()
+    });
     let lost = bridge.head(id);
     kill_server(&bridge);
     let turn = bridge.prompted(id, "first");
@@ -159,13 +153,6 @@ fn f6_a_session_that_was_lost_with_its_server_before_any_prompt_is_replaced() {
     let expected = [&echoed("first")[..], &[user("again")]].concat();
     assert_eq!(asked(&bridge, "again"), expected);
     assert_eq!(bridge.lab.model.times_asked("first"), 1);
-}
-
-/// Creates a conversation with one turn. Returns its id and its session id.
-fn conversed(bridge: &Bridge) -> (ConversationId, String) {
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first");
-    (id, bridge.head(id))
 }
 
 /// The messages that the model would receive before the next prompt.
@@ -218,31 +205,12 @@ pub(crate) fn kill_server(bridge: &Bridge) -> Vec<Process> {
     family
 }
 
-fn check_died(bridge: &Bridge, id: ConversationId, turn: &TurnResult) {
-    assert_eq!(turn.stop_reason, StopReason::Failed);
-    let kind = turn.failure.as_ref().map(|failure| failure.kind);
-    assert_eq!(kind, Some(FailureKind::AgentDied), "{turn:?}");
-    assert_eq!(bridge.get(id).state, ConversationState::Interrupted);
-}
-
-/// Checks that the next prompt opens the same session in another process.
-fn check_brought_back(bridge: &Bridge, id: ConversationId, head: &str) {
-    let turn = bridge.prompted(id, "again");
-    assert_eq!(turn.upstream_id.as_str(), head);
-    let resumed = turn.resumed.expect("a resume");
-    assert_eq!((resumed.via, resumed.fidelity), (Via::Resume, Fidelity::Full));
-    let now = bridge.get(id);
-    assert_eq!((now.state, bridge.chain(id).len()), (ConversationState::Idle, 1));
-}
-
 /// D14: a fork is a rollout that continues another one, and both have been deleted.
 #[test]
 #[ignore = "installs the real adapter"]
 fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let (id, head) = conversed(&bridge);
+    let mut bridge = or_skip!(Bridge::start());
+    let (id, head) = bridge.conversed();
     let fork = bridge.fork(id, false).conversation.id;
     bridge.prompted(fork, "forked");
     bridge.wait_kept(2);
@@ -280,10 +248,8 @@ fn d14_conversations_whose_rollouts_were_deleted_go_on_whole() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_outlives_the_conversation_that_it_was_forked_from() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let (source, head) = conversed(&bridge);
+    let mut bridge = or_skip!(Bridge::start());
+    let (source, head) = bridge.conversed();
     let fork = bridge.fork(source, false).conversation.id;
     bridge.prompted(fork, "forked");
     bridge.wait_kept(2);

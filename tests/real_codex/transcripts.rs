@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::check::FindingKind;
-use bridge_protocol::conversation::Settings;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::history::{Message, MessageKind};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation, Via};
@@ -13,7 +12,7 @@ use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
 use super::bridge::Bridge;
-use crate::reading::{forks_of_forks, said};
+use crate::reading::said;
 use crate::support::model_server::{Said, What, model, tool_use, user};
 
 pub(crate) const WITH_TOOL: &str =
@@ -81,12 +80,8 @@ pub(crate) fn only_output(mut said: Vec<Said>) -> Vec<Said> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_conversation_goes_on_whole_after_a_restart() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first words");
-    bridge.prompted(id, WITH_TOOL);
+    let mut bridge = or_skip!(Bridge::start());
+    let id = bridge.begun(&["first words", WITH_TOOL]);
     let head = bridge.head(id);
     bridge.stop_daemon();
     bridge.start_daemon();
@@ -101,12 +96,8 @@ fn a_conversation_goes_on_whole_after_a_restart() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn branches_and_their_source_go_on_each_with_its_own_history_and_are_listed() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first words");
-    bridge.prompted(id, WITH_TOOL);
+    let mut bridge = or_skip!(Bridge::start());
+    let id = bridge.begun(&["first words", WITH_TOOL]);
     let source = bridge.head(id);
     let fork = bridge.fork(id, false);
     assert_eq!(fork.fidelity, Fidelity::Full);
@@ -175,9 +166,7 @@ fn branches_and_their_source_go_on_each_with_its_own_history_and_are_listed() {
 #[ignore = "installs the real adapter"]
 fn what_is_read_is_what_the_model_was_sent() {
     let bridge = or_skip!(Bridge::start());
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "first words");
-    bridge.prompted(id, WITH_TOOL);
+    let id = bridge.begun(&["first words", WITH_TOOL]);
     let branch = bridge.fork(id, false).conversation.id;
     bridge.prompted(branch, "on the branch");
     let second = bridge.fork(branch, false).conversation.id;
@@ -309,10 +298,7 @@ fn what_was_made_elsewhere_is_read_and_goes_on_whole() {
 #[ignore = "installs the real adapter"]
 fn forks_of_forks_are_adopted_each_by_itself() {
     let bridge = or_skip!(Bridge::start());
-    let adapter = bridge.lab.adapter();
-    let sessions = forks_of_forks(&adapter, &bridge.lab.project());
-    adapter.stop();
-    let id = bridge.adopts_each(&sessions);
+    let id = bridge.adopts_forks_of_forks();
     let before = conversed(&bridge.history(id));
     bridge.prompted(id, "taken up");
     assert_eq!(
@@ -447,13 +433,10 @@ fn an_archived_transcript_is_listed_where_it_is() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn located_a_rollout_that_was_moved_is_brought_back_and_goes_on() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start());
     let root = bridge.lab.transcript_root();
     for (number, folder) in ["sessions/2020/01/01", "sessions"].into_iter().enumerate() {
-        let id = bridge.conversation(Settings::default());
-        bridge.prompted(id, "first words");
+        let id = bridge.begun(&["first words"]);
         let session = bridge.head(id);
         let place = bridge.lab.transcript(&session).expect("the rollout");
         bridge.stop_daemon();
@@ -479,12 +462,9 @@ fn located_a_rollout_that_was_moved_is_brought_back_and_goes_on() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_packed_session_comes_back_whole() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start());
     for is_moved in [false, true] {
-        let id = bridge.conversation(Settings::default());
-        bridge.prompted(id, "first words");
+        let id = bridge.begun(&["first words"]);
         let session = bridge.head(id);
         let place = bridge.lab.transcript(&session).expect("the rollout");
         bridge.stop_daemon();
@@ -515,11 +495,8 @@ fn a_packed_session_comes_back_whole() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_that_was_archived_says_how_it_comes_back() {
-    let Some(mut bridge) = Bridge::start() else {
-        return;
-    };
-    let id = bridge.conversation(Settings::default());
-    bridge.prompted(id, "put away");
+    let mut bridge = or_skip!(Bridge::start());
+    let id = bridge.begun(&["put away"]);
     let session = bridge.head(id);
     bridge.stop_daemon();
     let adapter = bridge.lab.adapter();

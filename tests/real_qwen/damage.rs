@@ -10,8 +10,7 @@ use bridge_protocol::check::FindingKind::{
     self, BrokenParent, DuplicateUuid, ForeignSessionId, GarbageLine, OtherCopy, ToolUseWithoutResult,
     TornLine,
 };
-use bridge_protocol::client::Call as _;
-use bridge_protocol::method::{Check, History};
+use bridge_protocol::method::Check;
 use serde_json::{Value, json};
 
 use super::Bridge;
@@ -168,25 +167,16 @@ fn texts(said: &[Said]) -> Vec<&str> {
 
 impl Bridge {
     fn check_head(&self, id: ConversationId) -> Vec<Finding> {
-        let client = self.client();
-        let check = Check {
+        self.answer(Check {
             conversation_id: Some(id.into()),
             ..Default::default()
-        };
-        let answer = self.call(async move { client.call(check).await });
-        answer.expect("transcript/check").findings
+        })
+        .findings
     }
 
     /// The messages in the history, even if some are missing.
     fn shown(&self, id: ConversationId) -> Vec<Said> {
-        let client = self.client();
-        let history = History {
-            conversation_id: id.into(),
-            limit: Some(100),
-            ..Default::default()
-        };
-        let answer = self.call(async move { client.call(history).await });
-        said(&answer.expect("conversation/history").messages)
+        said(&self.first_page(id).messages)
     }
 }
 

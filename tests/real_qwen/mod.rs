@@ -9,51 +9,17 @@
 mod damage;
 
 use std::fs;
-use std::path::PathBuf;
 
 use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::Settings;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::link::{Fidelity, Via};
 
-use crate::bridge_of::Lab;
 use crate::reading::{prompts, said};
-use crate::support::model_server::{ModelServer, Said};
-use crate::support::qwen::QwenLab;
+use crate::support::model_server::Said;
+use crate::support::qwen::{Qwen, QwenLab};
 
-type Bridge = crate::bridge_of::Bridge<QwenLab>;
-
-impl Lab for QwenLab {
-    const AGENT: &'static str = "qwen";
-
-    fn command(&self) -> (PathBuf, Vec<PathBuf>) {
-        QwenLab::command(self)
-    }
-
-    fn model(&self) -> &ModelServer {
-        &self.model
-    }
-
-    fn environment(&self) -> Vec<(String, String)> {
-        QwenLab::environment(self)
-    }
-
-    fn transcript_root(&self) -> PathBuf {
-        QwenLab::transcript_root(self)
-    }
-
-    fn scratch(&self) -> PathBuf {
-        QwenLab::scratch(self)
-    }
-
-    fn project(&self) -> PathBuf {
-        QwenLab::project(self)
-    }
-
-    fn transcript(&self, session_id: &str) -> Option<PathBuf> {
-        QwenLab::transcript(self, session_id)
-    }
-}
+type Bridge = crate::bridge_of::Bridge<Qwen>;
 
 impl Bridge {
     /// Returns `None` and prints the reason if the agent cannot be installed.

@@ -8,21 +8,22 @@ use bridge_protocol::conversation::{BranchedVia, Settings};
 use bridge_protocol::history::{Message, MessageKind};
 use bridge_protocol::link::{Fidelity, LinkReason, Via};
 
-use crate::bridge_of::{Bridge, Lab};
+use crate::bridge_of::Bridge;
 use crate::reading::said;
+use crate::support::lab::Agent;
 use crate::support::model_server::{What, model, user};
 use crate::support::prefix::Prefix;
 
 /// The first request of a prompt's turn, with a placeholder for the prompt itself.
-pub(crate) fn asked_before(bridge: &Bridge<impl Lab>, prompt: &str) -> Prefix {
-    Prefix::with(&bridge.lab.model().first_asked(prompt), prompt)
+pub(crate) fn asked_before(bridge: &Bridge<impl Agent>, prompt: &str) -> Prefix {
+    Prefix::with(&bridge.lab.model.first_asked(prompt), prompt)
 }
 
 /// Branches after each of these turns, which all ran in one session, and sends a prompt on each branch. The
 /// model must receive exactly what it received before the next prompt of the original. `last` is the prompt
 /// after `prompts`; `before` runs before each branch.
 pub(crate) fn branches_behind_each(
-    bridge: &Bridge<impl Lab>,
+    bridge: &Bridge<impl Agent>,
     id: ConversationId,
     prompts: &[&str],
     last: &str,
@@ -46,7 +47,7 @@ pub(crate) fn branches_behind_each(
 /// Replaces each of these prompts and undoes the edit. The model must receive exactly what it received before
 /// the original prompt. After the last undo the history is complete again. `before` runs before each edit.
 pub(crate) fn edits_of_each(
-    bridge: &Bridge<impl Lab>,
+    bridge: &Bridge<impl Agent>,
     id: ConversationId,
     prompts: &[&str],
     last: &str,
@@ -84,9 +85,9 @@ pub(crate) fn edits_of_each(
     let text = "after all";
     let turn = bridge.prompted(id, text);
     assert_eq!(turn.upstream_id.as_str(), source);
-    let [whole, said] = [last, text].map(|prompt| Prefix::of(&bridge.lab.model().first_asked(prompt)));
+    let [whole, said] = [last, text].map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
     whole.check_begins(&said, text);
-    assert_eq!(bridge.lab.model().asked(text).last(), Some(&user(text)));
+    assert_eq!(bridge.lab.model.asked(text).last(), Some(&user(text)));
 }
 
 /// Branches after two tool results between which the agent compacted the history automatically. The branch
@@ -94,7 +95,7 @@ pub(crate) fn edits_of_each(
 /// what the model received up to it together with the `next` prompt. From each branch, and from a native
 /// fork, a further branch to before the compaction must work. `first` is the first prompt.
 pub(crate) fn branches_around_a_compaction(
-    bridge: &Bridge<impl Lab>,
+    bridge: &Bridge<impl Agent>,
     id: ConversationId,
     first: &str,
     results: [&str; 2],
@@ -112,7 +113,7 @@ pub(crate) fn branches_around_a_compaction(
         };
         history.iter().position(is_it).expect("the result")
     };
-    let sent = bridge.lab.model().asked(next);
+    let sent = bridge.lab.model.asked(next);
     let is_last = |what: &What| matches!(what, What::ToolResult(text) if text.ends_with(results[1]));
     let until = sent
         .iter()
@@ -135,7 +136,7 @@ pub(crate) fn branches_around_a_compaction(
             "{text}"
         );
         bridge.prompted(fork.conversation.id, text);
-        let mut asked = bridge.lab.model().asked(text);
+        let mut asked = bridge.lab.model.asked(text);
         // Claude Code inserts this reply into a turn that has none.
         asked.retain(|said| *said != model("No response requested."));
         assert_eq!(asked, [&expected[..], &[user(text)]].concat(), "{text}");
@@ -152,14 +153,14 @@ pub(crate) fn branches_around_a_compaction(
         let text = format!("{name}, and back");
         bridge.prompted(fork.expect("conversation/fork").conversation.id, &text);
         let expected = [user(first), model(&format!("ok: {first}")), user(&text)];
-        assert_eq!(bridge.lab.model().asked(&text), expected);
+        assert_eq!(bridge.lab.model.asked(&text), expected);
     }
 }
 
 /// Runs a conversation with these prompts and one more. Branches it after each, edits each and undoes the
 /// edit, runs [`goes_through`], and deletes the transcript. The model must always receive the complete
 /// history before each prompt.
-pub(crate) fn survives_everything(bridge: &mut Bridge<impl Lab>, prompts: &[&str], via: BranchedVia) {
+pub(crate) fn survives_everything(bridge: &mut Bridge<impl Agent>, prompts: &[&str], via: BranchedVia) {
     let id = bridge.conversation(Settings::default());
     let last = "at the end";
     for prompt in prompts.iter().chain([&last]) {
@@ -184,7 +185,7 @@ pub(crate) fn survives_everything(bridge: &mut Bridge<impl Lab>, prompts: &[&str
 /// Forks a conversation natively, resumes it, resumes it with a restarted daemon, and moves it into another
 /// folder. After each step it sends a prompt; the model must receive the complete previous request and its
 /// reply. Returns the last prompt.
-pub(crate) fn goes_through(bridge: &mut Bridge<impl Lab>, id: ConversationId) -> &'static str {
+pub(crate) fn goes_through(bridge: &mut Bridge<impl Agent>, id: ConversationId) -> &'static str {
     let native = bridge.fork(id, false);
     assert_eq!(native.via, Some(BranchedVia::Native));
     bridge.prompted(id, "live");
@@ -204,15 +205,15 @@ pub(crate) fn goes_through(bridge: &mut Bridge<impl Lab>, id: ConversationId) ->
 
 /// Continues with the second prompt. The model must receive the complete request of the first prompt, the
 /// reply to it, and nothing else.
-pub(crate) fn goes_on(bridge: &Bridge<impl Lab>, id: ConversationId, prompts: [&str; 2], via: Via) {
+pub(crate) fn goes_on(bridge: &Bridge<impl Agent>, id: ConversationId, prompts: [&str; 2], via: Via) {
     let head = bridge.head(id);
     let turn = bridge.prompted(id, prompts[1]);
     assert_eq!(turn.upstream_id.as_str(), head);
     let resumed = turn.resumed.expect("the session was resumed");
     assert_eq!((resumed.via, resumed.fidelity), (via, Fidelity::Full));
-    let [before, now] = prompts.map(|prompt| Prefix::of(&bridge.lab.model().first_asked(prompt)));
+    let [before, now] = prompts.map(|prompt| Prefix::of(&bridge.lab.model.first_asked(prompt)));
     before.check_begins(&now, prompts[1]);
-    let [mut expected, said] = prompts.map(|prompt| bridge.lab.model().asked(prompt));
+    let [mut expected, said] = prompts.map(|prompt| bridge.lab.model.asked(prompt));
     expected.extend([model(&format!("ok: {}", prompts[0])), user(prompts[1])]);
     assert_eq!(said, expected, "{}", prompts[1]);
 }

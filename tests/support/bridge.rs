@@ -4,8 +4,8 @@
 
 use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{
-    Cancel, Chain, Check, Close, Delete, Edit, Fork, GetConversation, Keep, Move, NewConversation, Prompt,
-    Respond, Shutdown, Subscribe, Undo, Update,
+    Cancel, Chain, Check, Close, Delete, Edit, Fork, GetConversation, Keep, Method, Move, NewConversation,
+    Prompt, Respond, Shutdown, Subscribe, Undo, Update,
 };
 use std::fs;
 use std::io::Read;
@@ -33,7 +33,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use crate::support::entry::AgentEntry;
-use crate::support::model_server::ModelServer;
+use crate::support::lab::{Agent, Lab};
 use crate::support::signs::Watched;
 use crate::support::{self, signs};
 
@@ -44,43 +44,15 @@ pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// How long the daemon may take to stop: it waits until its agents have exited.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
 
-/// The surroundings of a real adapter: its folders, its model and its environment.
-pub(crate) trait Lab {
-    /// The agent's name in the configuration, from which the daemon derives its kind.
-    const AGENT: &'static str;
-
-    /// Program and arguments of the adapter.
-    fn command(&self) -> (PathBuf, Vec<PathBuf>);
-
-    /// The model server that the adapter talks to.
-    fn model(&self) -> &ModelServer;
-
-    /// The complete environment of the adapter.
-    fn environment(&self) -> Vec<(String, String)>;
-
-    /// Where the adapter keeps its transcripts.
-    fn transcript_root(&self) -> PathBuf;
-
-    /// The folder that contains all of the lab's files. Every process of the adapter has its path in its
-    /// environment.
-    fn scratch(&self) -> PathBuf;
-
-    /// The working directory of the sessions.
-    fn project(&self) -> PathBuf;
-
-    /// Finds the transcript of a session, in whichever folder it is.
-    fn transcript(&self, session_id: &str) -> Option<PathBuf>;
-}
-
 /// A daemon, a client of it, and their folders. Dropping it ends all of them.
-pub(crate) struct Bridge<L> {
+pub(crate) struct Bridge<A> {
     // Fields are dropped in this order: first the client, then the daemon with its agents, then what they
     // use.
     app: Option<App>,
     driver: Driver,
     daemon: Option<Daemon>,
     home: TempDir,
-    pub(crate) lab: L,
+    pub(crate) lab: Lab<A>,
     entry: AgentEntry,
 }
 
@@ -113,13 +85,13 @@ struct Daemon {
 /// A call that was sent and is not answered yet.
 pub(crate) struct Pending<T>(tokio::task::JoinHandle<Result<T, BridgeError>>, Arc<Runtime>);
 
-impl<L: Lab> Bridge<L> {
+impl<A: Agent> Bridge<A> {
     /// Starts a daemon whose agent is this adapter; `change` may modify the agent's entry in the
     /// configuration.
-    pub(crate) fn of(lab: L, change: impl FnOnce(&mut AgentEntry)) -> Bridge<L> {
+    pub(crate) fn of(lab: Lab<A>, change: impl FnOnce(&mut AgentEntry)) -> Bridge<A> {
         let (program, arguments) = lab.command();
         let mut entry = AgentEntry {
-            name: L::AGENT,
+            name: A::NAME,
             command: program,
             args: arguments,
             env: lab.environment(),
@@ -203,9 +175,7 @@ impl<L: Lab> Bridge<L> {
 
     /// Asks the daemon to stop and waits until it exits.
     pub(crate) fn stop_daemon(&mut self) -> ExitStatus {
-        let client = self.app().client.clone();
-        self.call(async move { client.call(Shutdown::default()).await })
-            .expect("daemon/shutdown");
+        self.answer(Shutdown::default());
         let status = self.daemon.as_mut().expect("a daemon").end();
         self.app = None;
         self.daemon = None;
@@ -214,20 +184,29 @@ impl<L: Lab> Bridge<L> {
 
     /// Creates a conversation in the project's folder.
     pub(crate) fn conversation(&self, settings: Settings) -> ConversationId {
-        let client = self.app().client.clone();
-        let cwd = self.lab.project().to_str().expect("a path in UTF-8").to_owned();
-        let answer = self.call(async move {
-            let agent = AgentName::new(L::AGENT);
-            client
-                .call(NewConversation {
-                    agent: Some(agent),
-                    cwd,
-                    settings,
-                    ..Default::default()
-                })
-                .await
-        });
-        answer.expect("conversation/new").conversation.id
+        self.answer(NewConversation {
+            agent: Some(AgentName::new(A::NAME)),
+            cwd: path_text(&self.lab.project()),
+            settings,
+            ..Default::default()
+        })
+        .conversation
+        .id
+    }
+
+    /// Creates a conversation and runs these turns.
+    pub(crate) fn begun(&self, prompts: &[&str]) -> ConversationId {
+        let id = self.conversation(Settings::default());
+        for prompt in prompts {
+            self.prompted(id, prompt);
+        }
+        id
+    }
+
+    /// Creates a conversation with one turn. Returns its id and its session id.
+    pub(crate) fn conversed(&self) -> (ConversationId, String) {
+        let id = self.begun(&["first"]);
+        (id, self.head(id))
     }
 
     /// Sends a prompt without waiting for the turn to end.
@@ -262,18 +241,12 @@ impl<L: Lab> Bridge<L> {
         min_fidelity: Option<Fidelity>,
         request_id: Option<&str>,
     ) -> Pending<TurnResult> {
-        let client = self.app().client.clone();
-        let (prompt, request_id) = (PromptContent::text(text), request_id.map(str::to_owned));
-        self.begin(async move {
-            client
-                .call(Prompt {
-                    conversation_id: id.into(),
-                    prompt,
-                    min_fidelity: min_fidelity.unwrap_or_default(),
-                    request_id,
-                    ..Default::default()
-                })
-                .await
+        self.begin(Prompt {
+            conversation_id: id.into(),
+            prompt: PromptContent::text(text),
+            min_fidelity: min_fidelity.unwrap_or_default(),
+            request_id: request_id.map(str::to_owned),
+            ..Default::default()
         })
     }
 
@@ -286,28 +259,18 @@ impl<L: Lab> Bridge<L> {
 
     /// Reads the current state of the conversation.
     pub(crate) fn get(&self, id: ConversationId) -> Conversation {
-        let client = self.app().client.clone();
-        let answer = self.call(async move {
-            client
-                .call(GetConversation {
-                    conversation_id: id.into(),
-                })
-                .await
-        });
-        answer.expect("conversation/get").conversation
+        self.answer(GetConversation {
+            conversation_id: id.into(),
+        })
+        .conversation
     }
 
     /// Reads the chain of a conversation.
     pub(crate) fn chain(&self, id: ConversationId) -> Vec<Link> {
-        let client = self.app().client.clone();
-        let answer = self.call(async move {
-            client
-                .call(Chain {
-                    conversation_id: id.into(),
-                })
-                .await
-        });
-        answer.expect("conversation/chain").links
+        self.answer(Chain {
+            conversation_id: id.into(),
+        })
+        .links
     }
 
     /// The upstream id of the head.
@@ -327,90 +290,64 @@ impl<L: Lab> Bridge<L> {
         in_place: bool,
         at: Option<String>,
     ) -> Result<ForkAnswer, BridgeError> {
-        let client = self.app().client.clone();
-        self.call(async move {
-            client
-                .call(Fork {
-                    conversation_id: id.into(),
-                    in_place,
-                    at,
-                    ..Default::default()
-                })
-                .await
+        self.call(Fork {
+            conversation_id: id.into(),
+            in_place,
+            at,
+            ..Default::default()
         })
     }
 
     /// Replaces the prompt of the turn at this checkpoint.
     pub(crate) fn edit(&self, id: ConversationId, at: &str, text: &str) -> Result<EditAnswer, BridgeError> {
-        let client = self.app().client.clone();
-        let (at, prompt) = (at.to_owned(), PromptContent::text(text));
-        self.call(async move {
-            client
-                .call(Edit {
-                    conversation_id: id.into(),
-                    at,
-                    prompt,
-                    ..Default::default()
-                })
-                .await
+        self.edit_with(id, at, PromptContent::text(text))
+    }
+
+    /// The same with a prompt that may contain more than a text.
+    pub(crate) fn edit_with(
+        &self,
+        id: ConversationId,
+        at: &str,
+        prompt: PromptContent,
+    ) -> Result<EditAnswer, BridgeError> {
+        self.call(Edit {
+            conversation_id: id.into(),
+            at: at.to_owned(),
+            prompt,
+            ..Default::default()
         })
     }
 
     /// Undoes the last change made in place.
     pub(crate) fn undo(&self, id: ConversationId) -> UndoAnswer {
-        let client = self.app().client.clone();
-        self.call(async move {
-            client
-                .call(Undo {
-                    conversation_id: id.into(),
-                    ..Default::default()
-                })
-                .await
+        self.answer(Undo {
+            conversation_id: id.into(),
+            ..Default::default()
         })
-        .expect("conversation/undo")
     }
 
     /// Moves the conversation to another folder.
     pub(crate) fn move_to(&self, id: ConversationId, folder: &Path) -> Result<MoveAnswer, BridgeError> {
-        let (client, cwd) = (
-            self.client(),
-            folder.to_str().expect("a path in UTF-8").to_owned(),
-        );
-        self.call(async move {
-            client
-                .call(Move {
-                    conversation_id: id.into(),
-                    cwd,
-                    ..Default::default()
-                })
-                .await
+        self.call(Move {
+            conversation_id: id.into(),
+            cwd: path_text(folder),
+            ..Default::default()
         })
     }
 
     /// Closes the session.
     pub(crate) fn close(&self, id: ConversationId) {
-        let client = self.app().client.clone();
-        self.call(async move {
-            client
-                .call(Close {
-                    conversation_id: id.into(),
-                    ..Default::default()
-                })
-                .await
-        })
-        .expect("conversation/close");
+        self.answer(Close {
+            conversation_id: id.into(),
+            ..Default::default()
+        });
     }
 
     /// Copies a conversation's transcripts.
     pub(crate) fn keep(&self, id: ConversationId) {
-        let client = self.client();
-        self.call(async move {
-            client
-                .call(Keep {
-                    conversation_id: Some(id.into()),
-                    ..Default::default()
-                })
-                .await
+        self.call(Keep {
+            conversation_id: Some(id.into()),
+            ..Default::default()
         })
         .expect("transcript/keep");
     }
@@ -420,56 +357,37 @@ impl<L: Lab> Bridge<L> {
     /// sleeps in between.
     pub(crate) fn wait_kept(&self, sessions: u64) {
         Watched::below(&self.home.path().join("data")).wait_for("kept copies", || {
-            let client = self.client();
-            let kept = self.call(async move { client.call(Keep::default()).await });
-            let total = kept.expect("transcript/keep").total.expect("the sum");
+            let total = self.answer(Keep::default()).total.expect("the sum");
             (total.sessions >= sessions).then_some(())
         });
     }
 
     /// Deletes a conversation and its transcripts. Returns the transcripts that still exist.
     pub(crate) fn delete_with_transcripts(&self, id: ConversationId) -> Vec<RemainingTranscript> {
-        let client = self.app().client.clone();
-        let transcripts = TranscriptsOnDelete::Delete;
-        let answer = self.call(async move {
-            client
-                .call(Delete {
-                    conversation_id: id.into(),
-                    transcripts,
-                    ..Default::default()
-                })
-                .await
-        });
-        answer.expect("conversation/delete").remaining
+        self.answer(Delete {
+            conversation_id: id.into(),
+            transcripts: TranscriptsOnDelete::Delete,
+            ..Default::default()
+        })
+        .remaining
     }
 
     /// Cancels the running turn. Returns whether there was one.
     pub(crate) fn cancel(&self, id: ConversationId) -> bool {
-        let client = self.app().client.clone();
-        let answer = self.call(async move {
-            client
-                .call(Cancel {
-                    conversation_id: id.into(),
-                    ..Default::default()
-                })
-                .await
-        });
-        answer.expect("conversation/cancel").cancelled
+        self.answer(Cancel {
+            conversation_id: id.into(),
+            ..Default::default()
+        })
+        .cancelled
     }
 
     /// Changes the settings.
     pub(crate) fn set(&self, id: ConversationId, settings: Settings) {
-        let client = self.app().client.clone();
-        self.call(async move {
-            client
-                .call(Update {
-                    conversation_id: id.into(),
-                    settings,
-                    ..Default::default()
-                })
-                .await
-        })
-        .expect("conversation/update");
+        self.answer(Update {
+            conversation_id: id.into(),
+            settings,
+            ..Default::default()
+        });
     }
 
     /// Answers a permission question with the option of this kind.
@@ -484,18 +402,12 @@ impl<L: Lab> Bridge<L> {
             .find(|option| option["kind"] == kind)
             .unwrap_or_else(|| panic!("no option {kind} among {options:?}"));
         let outcome = RawJson::from(json!({"outcome": "selected", "optionId": option["optionId"]}));
-        let (client, interrupt_id) = (self.app().client.clone(), interrupt.id.clone());
-        self.call(async move {
-            client
-                .call(Respond {
-                    conversation_id: id.into(),
-                    interrupt_id,
-                    outcome,
-                    ..Default::default()
-                })
-                .await
-        })
-        .expect("conversation/respond");
+        self.answer(Respond {
+            conversation_id: id.into(),
+            interrupt_id: interrupt.id.clone(),
+            outcome,
+            ..Default::default()
+        });
     }
 
     /// Waits for the first question of the conversation since the client connected.
@@ -552,45 +464,42 @@ impl<L: Lab> Bridge<L> {
         });
     }
 
-    /// The connected client, for use with [`Bridge::call`].
-    pub(crate) fn client(&self) -> Arc<Client> {
-        Arc::clone(&self.app().client)
-    }
-
     fn app(&self) -> &App {
         self.app.as_ref().expect("connected")
     }
 
-    fn begin<T: Send + 'static>(
-        &self,
-        call: impl Future<Output = Result<T, jsonrpsee::core::ClientError>> + Send + 'static,
-    ) -> Pending<T> {
-        let runtime = Arc::clone(&self.driver.runtime);
-        let call = runtime.spawn(async move { call.await.map_err(bridge_error) });
+    /// Calls a method without waiting for the response.
+    pub(crate) fn begin<M: Method>(&self, method: M) -> Pending<M::Answer> {
+        let (client, runtime) = (Arc::clone(&self.app().client), Arc::clone(&self.driver.runtime));
+        let call = runtime.spawn(async move { client.call(method).await.map_err(bridge_error) });
         Pending(call, runtime)
     }
 
     /// Repairs the transcript of a conversation.
     pub(crate) fn repair(&self, id: ConversationId) -> CheckAnswer {
-        let client = self.client();
-        let answer = self.call(async move {
-            let call = client.call(Check {
-                conversation_id: Some(id.into()),
-                repair: true,
-                ..Default::default()
-            });
-            call.await
-        });
-        answer.expect("transcript/check")
+        self.answer(Check {
+            conversation_id: Some(id.into()),
+            repair: true,
+            ..Default::default()
+        })
     }
 
-    /// Waits for the response to a call of the client.
-    pub(crate) fn call<T: Send + 'static>(
-        &self,
-        call: impl Future<Output = Result<T, jsonrpsee::core::ClientError>> + Send + 'static,
-    ) -> Result<T, BridgeError> {
-        self.begin(call).wait()
+    /// Calls a method and waits for the response.
+    pub(crate) fn call<M: Method>(&self, method: M) -> Result<M::Answer, BridgeError> {
+        self.begin(method).wait()
     }
+
+    /// Calls a method that must succeed.
+    #[track_caller]
+    pub(crate) fn answer<M: Method>(&self, method: M) -> M::Answer {
+        let answer = self.call(method);
+        answer.unwrap_or_else(|error| panic!("{}: {error:?}", M::NAME))
+    }
+}
+
+/// A path, as it is sent.
+pub(crate) fn path_text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
 }
 
 impl<T> Pending<T> {

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::home::{Daemon, Home};
+use crate::support::App;
 use crate::test_programs;
 
 /// Calls that can be made to fail.
@@ -72,6 +73,13 @@ impl<'a> Calls<'a> {
     /// Starts a daemon whose system calls this answers.
     pub(crate) fn start(&self) -> Daemon<'a> {
         self.home.start_command(self.command(), &[])
+    }
+
+    /// Starts such a daemon and connects to it.
+    pub(crate) async fn opened(&self) -> (Daemon<'a>, App) {
+        let daemon = self.start();
+        let app = daemon.app().await;
+        (daemon, app)
     }
 
     /// Returns the command of such a daemon, to be started once.

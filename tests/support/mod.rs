@@ -14,6 +14,7 @@ pub(crate) mod claude;
 pub(crate) mod codex;
 pub(crate) mod entry;
 pub(crate) mod http;
+pub(crate) mod lab;
 pub(crate) mod model_server;
 pub(crate) mod npm;
 pub(crate) mod prefix;

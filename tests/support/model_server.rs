@@ -299,6 +299,20 @@ impl Shared {
         self.lock().summary.clone().map(Answer::text)
     }
 
+    /// Waits or resets the connection after so many pieces of a message, as this pace says. Returns whether the server
+    /// still runs.
+    pub(super) fn keep_pace(&self, writer: &TcpStream, pace: Pace, sent_pieces: usize) -> io::Result<bool> {
+        match pace {
+            Pace::Every(length) => Ok(self.pause(length)),
+            Pace::ResetAfter(pieces) if sent_pieces >= pieces => {
+                // Closing with a linger of zero sends a reset instead of ending the connection in order.
+                rustix::net::sockopt::set_socket_linger(writer, Some(Duration::ZERO))?;
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+            Pace::AtOnce | Pace::ResetAfter(_) => Ok(true),
+        }
+    }
+
     /// Waits for this long, or until the stop. Returns whether the server still runs.
     pub(super) fn pause(&self, length: Duration) -> bool {
         let state = self.lock();
@@ -495,19 +509,8 @@ fn write_message(
                 &json!({"type": "content_block_delta", "index": index, "delta": delta}),
             )?;
             sent_pieces += 1;
-            match pace {
-                Pace::AtOnce => {}
-                Pace::Every(length) => {
-                    if !shared.pause(length) {
-                        return Ok(false);
-                    }
-                }
-                Pace::ResetAfter(pieces) if sent_pieces < pieces => {}
-                Pace::ResetAfter(_) => {
-                    // Closing with a linger of zero sends a reset instead of ending the connection in order.
-                    rustix::net::sockopt::set_socket_linger(&*writer, Some(Duration::ZERO))?;
-                    return Err(io::ErrorKind::ConnectionReset.into());
-                }
+            if !shared.keep_pace(writer, pace, sent_pieces)? {
+                return Ok(false);
             }
         }
         event(writer, &json!({"type": "content_block_stop", "index": index}))?;

@@ -67,14 +67,13 @@ pub(crate) struct Adapter {
 impl Adapter {
     /// The complete environment of an adapter process. It contains nothing of the user's environment, so the
     /// user's settings, keys and account are not used.
-    pub(crate) fn environment(&self, home: &Path, own: &[(&str, &str)]) -> Vec<(String, String)> {
+    pub(crate) fn environment(&self, home: &Path, own: Vec<(&str, String)>) -> Vec<(String, String)> {
         let node = self.node.parent().expect("the folder of node").display();
         let path = format!("{node}:/usr/local/bin:/usr/bin:/bin");
-        let home = home.to_str().expect("a path in UTF-8");
-        let common = [("PATH", path.as_str()), ("HOME", home), ("LANG", "C.UTF-8")];
-        let all = common.iter().chain(own);
-        all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect()
+        let home = home.to_str().expect("a path in UTF-8").to_owned();
+        let common = [("PATH", path), ("HOME", home), ("LANG", "C.UTF-8".to_owned())];
+        let all = common.into_iter().chain(own);
+        all.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 

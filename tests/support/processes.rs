@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::bridge_of::{Bridge, Lab};
+use crate::bridge_of::Bridge;
+use crate::support::lab::Agent;
 use crate::support::signs::{self, Watched};
 
 /// How long a process may take to disappear after its end.
@@ -25,7 +26,7 @@ pub(crate) struct Process {
     descriptor: OwnedFd,
 }
 
-impl<L: Lab> Bridge<L> {
+impl<A: Agent> Bridge<A> {
     /// The agent's processes: the adapter, its children, and their tools. All of them have the path of the
     /// test's scratch folder in their environment.
     pub(crate) fn agent_processes(&self) -> Vec<Process> {

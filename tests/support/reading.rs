@@ -1,35 +1,30 @@
 //! Reads transcripts through the daemon: lists, histories, checkpoints and findings.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Adopt, Check, Checkpoints, GetCheckpoint, History, ListTranscripts};
 use std::path::Path;
 
 use bridge_protocol::check::{Finding, FindingKind};
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::event::Event;
-use bridge_protocol::history::{Checkpoint, Message, MessageKind, MessagePart, Role};
+use bridge_protocol::history::{Checkpoint, HistoryPage, Message, MessageKind, MessagePart, Role};
 use bridge_protocol::link::{Link, LinkReason, Relation};
 use bridge_protocol::transcript::Transcript;
+use bridge_protocol::turn::StopReason;
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, UpstreamId};
 use serde_json::json;
 
-use crate::bridge_of::{Bridge, Lab};
+use crate::bridge_of::{Bridge, path_text};
 use crate::support::acp_client::AcpClient;
+use crate::support::lab::Agent;
 use crate::support::model_server::{Said, What};
 
-impl<L: Lab> Bridge<L> {
+impl<A: Agent> Bridge<A> {
     /// All transcripts in the list, newest first.
     pub(crate) fn listed(&self) -> Vec<Transcript> {
-        let client = self.client();
-        let answer = self.call(async move {
-            client
-                .call(ListTranscripts {
-                    limit: Some(500),
-                    ..Default::default()
-                })
-                .await
+        let page = self.answer(ListTranscripts {
+            limit: Some(500),
+            ..Default::default()
         });
-        let page = answer.expect("transcript/list");
         assert_eq!((page.next_cursor, page.unreadable), (None, Vec::new()));
         page.transcripts
     }
@@ -47,19 +42,13 @@ impl<L: Lab> Bridge<L> {
         let mut messages = Vec::new();
         let mut cursor = None;
         loop {
-            let client = self.client();
             // Small pages, so that the history consists of several.
-            let answer = self.call(async move {
-                client
-                    .call(History {
-                        conversation_id: id.into(),
-                        cursor,
-                        limit: Some(7),
-                        ..Default::default()
-                    })
-                    .await
+            let page = self.answer(History {
+                conversation_id: id.into(),
+                cursor,
+                limit: Some(7),
+                ..Default::default()
             });
-            let page = answer.expect("conversation/history");
             assert_eq!(page.gaps, []);
             messages.extend(page.messages);
             cursor = page.next_cursor;
@@ -69,19 +58,66 @@ impl<L: Lab> Bridge<L> {
         }
     }
 
+    /// Runs turns, one of which has a tool and one is cancelled, and a restart of the daemon. Checks that each is saved
+    /// once, in order and with its whole reply: no turn may be reported before its end. `tool` is a prompt that runs a
+    /// tool, with the reply and the name of the tool.
+    pub(crate) fn each_turn_is_saved_once(&mut self, tool: (&str, &str, &str)) -> ConversationId {
+        const LONG: &str = "long [[slow 300 0.1]]";
+        let id = self.begun(&["first", tool.0, "third"]);
+        let running = self.begin_prompt(id, LONG, None);
+        self.wait_event("the first word", |event| {
+            matches!(&event.event, Event::Update { update, .. } if update.get().contains("word "))
+                .then_some(())
+        });
+        assert!(self.cancel(id));
+        let cancelled = running.wait().expect("a turn result");
+        assert_eq!(cancelled.stop_reason, StopReason::Cancelled);
+        self.prompted(id, "after the cancel");
+        let saved = self.saved_until(id, "after the cancel");
+        assert_eq!(
+            prompts(&saved),
+            ["first", tool.0, "third", LONG, "after the cancel"]
+        );
+        let steps: Vec<u64> = saved.iter().map(|checkpoint| checkpoint.step).collect();
+        assert_eq!(steps, [1, 2, 3, 4, 5]);
+        assert_eq!(
+            (saved[1].reply.as_str(), &saved[1].tools[..]),
+            (tool.1, &[tool.2.to_owned()][..])
+        );
+        assert_eq!(
+            saved,
+            self.checkpoints(id),
+            "the events differ from conversation/checkpoints"
+        );
+        assert_eq!(self.foreign_writers(id), 0);
+
+        // After a restart the daemon reports only new turns.
+        self.stop_daemon();
+        self.start_daemon();
+        self.prompted(id, "in the next life");
+        assert_eq!(
+            prompts(&self.saved_until(id, "in the next life")),
+            ["in the next life"]
+        );
+        id
+    }
+
+    /// The first messages of a history, in which some may be missing.
+    pub(crate) fn first_page(&self, id: ConversationId) -> HistoryPage {
+        self.answer(History {
+            conversation_id: id.into(),
+            ..Default::default()
+        })
+    }
+
     /// The checkpoints, oldest first.
     pub(crate) fn checkpoints(&self, id: ConversationId) -> Vec<Checkpoint> {
-        let client = self.client();
-        let answer = self.call(async move {
-            client
-                .call(Checkpoints {
-                    conversation_id: id.into(),
-                    limit: Some(500),
-                    ..Default::default()
-                })
-                .await
+        let page = self.answer(Checkpoints {
+            conversation_id: id.into(),
+            limit: Some(500),
+            ..Default::default()
         });
-        let mut checkpoints = answer.expect("conversation/checkpoints").checkpoints;
+        let mut checkpoints = page.checkpoints;
         checkpoints.reverse();
         checkpoints
     }
@@ -137,7 +173,10 @@ impl<L: Lab> Bridge<L> {
     /// Adopts three sessions made by [`forks_of_forks`], the last one first. Each becomes a conversation of
     /// its own, whose link refers to the place in the previous session after which it continues. Returns the
     /// conversation of the last session.
-    pub(crate) fn adopts_each(&self, sessions: &[String; 3]) -> ConversationId {
+    pub(crate) fn adopts_forks_of_forks(&self) -> ConversationId {
+        let adapter = self.lab.adapter();
+        let sessions = &forks_of_forks(&adapter, &self.lab.project());
+        adapter.stop();
         let adopted: Vec<ConversationId> = sessions
             .iter()
             .rev()
@@ -172,45 +211,29 @@ impl<L: Lab> Bridge<L> {
     }
 
     fn adopts(&self, session: &str) -> ConversationId {
-        let (client, session) = (self.client(), UpstreamId::new(session));
-        let adopt = async move {
-            client
-                .call(Adopt {
-                    upstream_id: session,
-                    ..Default::default()
-                })
-                .await
-        };
-        let answer = self.call(adopt).expect("conversation/adopt");
+        let answer = self.answer(Adopt {
+            upstream_id: UpstreamId::new(session),
+            ..Default::default()
+        });
         assert_eq!(answer.missing, []);
         answer.conversation.id
     }
 
     fn checkpoint(&self, place: CheckpointId) -> Checkpoint {
-        let client = self.client();
-        let answer = self.call(async move {
-            client
-                .call(GetCheckpoint {
-                    checkpoint_id: place,
-                    ..Default::default()
-                })
-                .await
-        });
-        answer.expect("checkpoint/get").checkpoint
+        self.answer(GetCheckpoint {
+            checkpoint_id: place,
+            ..Default::default()
+        })
+        .checkpoint
     }
 
     /// The findings of a check of a transcript.
     pub(crate) fn findings(&self, upstream_id: &str) -> Vec<Finding> {
-        let (client, upstream_id) = (self.client(), UpstreamId::new(upstream_id));
-        let answer = self.call(async move {
-            client
-                .call(Check {
-                    upstream_id: Some(upstream_id),
-                    ..Default::default()
-                })
-                .await
-        });
-        answer.expect("transcript/check").findings
+        self.answer(Check {
+            upstream_id: Some(UpstreamId::new(upstream_id)),
+            ..Default::default()
+        })
+        .findings
     }
 
     /// The kinds of these findings.
@@ -230,16 +253,10 @@ impl<L: Lab> Bridge<L> {
         upstream_id: &str,
         folder: Option<&Path>,
     ) -> Result<Conversation, BridgeError> {
-        let (client, upstream_id) = (self.client(), UpstreamId::new(upstream_id));
-        let cwd = folder.map(|folder| folder.to_str().expect("a path in UTF-8").to_owned());
-        let answer = self.call(async move {
-            client
-                .call(Adopt {
-                    upstream_id,
-                    cwd,
-                    ..Default::default()
-                })
-                .await
+        let answer = self.call(Adopt {
+            upstream_id: UpstreamId::new(upstream_id),
+            cwd: folder.map(path_text),
+            ..Default::default()
         });
         answer.map(|answer| answer.conversation)
     }
@@ -250,7 +267,7 @@ impl<L: Lab> Bridge<L> {
 const FORKED_TURNS: [&str; 4] = ["the first words", "the second", "on the branch", "on its branch"];
 
 /// Creates the three sessions with the adapter alone, as an editor would.
-pub(crate) fn forks_of_forks(adapter: &AcpClient, cwd: &Path) -> [String; 3] {
+fn forks_of_forks(adapter: &AcpClient, cwd: &Path) -> [String; 3] {
     let made = |method: &str, of: Option<&str>| {
         let mut params = json!({"cwd": cwd, "mcpServers": []});
         if let Some(session) = of {

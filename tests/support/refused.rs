@@ -4,7 +4,8 @@ use bridge_protocol::ConversationId;
 use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::turn::{FailureKind, StopReason, TurnResult};
 
-use crate::bridge_of::{Bridge, Lab};
+use crate::bridge_of::Bridge;
+use crate::support::lab::Agent;
 
 /// A refused prompt, the expected kind of failure, and whether a retry may succeed.
 pub(crate) type Case = (&'static str, FailureKind, bool);
@@ -18,8 +19,8 @@ pub(crate) fn failed(turn: &TurnResult) -> (FailureKind, bool) {
 
 /// Checks that each refusal is reported with its own kind, keeps its session open, and affects neither the
 /// other turns nor the successful one.
-pub(crate) fn told_each_for_itself<L: Lab, const CASES: usize>(
-    bridge: &Bridge<L>,
+pub(crate) fn told_each_for_itself<A: Agent, const CASES: usize>(
+    bridge: &Bridge<A>,
     cases: [(ConversationId, Case); CASES],
     (healthy, prompt): (ConversationId, &str),
 ) {

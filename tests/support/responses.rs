@@ -3,7 +3,6 @@
 
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -215,20 +214,8 @@ fn write_response(
                 let delta = json!({"item_id": whole["id"], "output_index": index, "content_index": 0, "delta": piece});
                 event(writer, "response.output_text.delta", delta)?;
                 sent_pieces += 1;
-                match pace {
-                    Pace::AtOnce => {}
-                    Pace::Every(length) => {
-                        if !shared.pause(length) {
-                            return Ok(false);
-                        }
-                    }
-                    Pace::ResetAfter(pieces) if sent_pieces < pieces => {}
-                    Pace::ResetAfter(_) => {
-                        // Closing with a linger of zero sends a reset instead of ending the connection in
-                        // order.
-                        rustix::net::sockopt::set_socket_linger(&*writer, Some(Duration::ZERO))?;
-                        return Err(io::ErrorKind::ConnectionReset.into());
-                    }
+                if !shared.keep_pace(writer, pace, sent_pieces)? {
+                    return Ok(false);
                 }
             }
         }

@@ -1,23 +1,20 @@
 //! Reads what `daemon/diagnose` reports about a real agent.
 
-use bridge_protocol::client::Call as _;
-use bridge_protocol::diagnosis::{Diagnosis, DiagnosticKind, Severity};
+use bridge_protocol::diagnosis::{DiagnosticKind, Severity};
 use bridge_protocol::method::Diagnose;
 use serde_json::Value;
 
-use crate::bridge_of::{Bridge, Lab};
+use crate::bridge_of::Bridge;
+use crate::support::lab::Agent;
 use crate::support::npm;
 
 /// Returns who is signed in, as the agent reports it, and the severity of that diagnostic. Checks that all
 /// other diagnostics of the agent are as expected.
-pub(crate) fn signed_in<L: Lab>(bridge: &Bridge<L>, package: &str) -> (Value, Severity) {
-    let client = bridge.client();
-    let told: Diagnosis = bridge
-        .call(async move { client.call(Diagnose::default()).await })
-        .expect("daemon/diagnose");
+pub(crate) fn signed_in<A: Agent>(bridge: &Bridge<A>, package: &str) -> (Value, Severity) {
+    let told = bridge.answer(Diagnose::default());
     let of = |kind| {
         let all = told.diagnostics.iter();
-        let mut all = all.filter(|one| one.kind == kind && one.subject.as_deref() == Some(L::AGENT));
+        let mut all = all.filter(|one| one.kind == kind && one.subject.as_deref() == Some(A::NAME));
         let one = all.next().unwrap_or_else(|| panic!("{kind:?}: {told:#?}"));
         assert!(all.next().is_none(), "{kind:?}: {told:#?}");
         one.clone()

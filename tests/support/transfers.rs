@@ -1,6 +1,5 @@
 //! Exports and imports of conversations between daemons with a real adapter.
 
-use bridge_protocol::client::Call as _;
 use bridge_protocol::method::{Export, Import};
 use std::path::{Path, PathBuf};
 
@@ -9,9 +8,10 @@ use bridge_protocol::export::{ExportAnswer, ExportFormat, PortableConversation};
 use bridge_protocol::history::Message;
 use bridge_protocol::{BridgeError, ConversationId};
 
-use crate::bridge_of::{Bridge, Lab};
+use crate::bridge_of::{Bridge, path_text};
+use crate::support::lab::Agent;
 
-impl<L: Lab> Bridge<L> {
+impl<A: Agent> Bridge<A> {
     /// Exports a conversation as a bundle and checks that nothing is missing from it.
     pub(crate) fn bundle(&self, id: ConversationId) -> PathBuf {
         match self.exported(id, ExportFormat::Bundle) {
@@ -32,17 +32,11 @@ impl<L: Lab> Bridge<L> {
     }
 
     fn exported(&self, id: ConversationId, format: ExportFormat) -> ExportAnswer {
-        let client = self.client();
-        let answer = self.call(async move {
-            client
-                .call(Export {
-                    conversation_id: id.into(),
-                    format,
-                    ..Default::default()
-                })
-                .await
-        });
-        answer.expect("conversation/export")
+        self.answer(Export {
+            conversation_id: id.into(),
+            format,
+            ..Default::default()
+        })
     }
 
     /// Imports the conversation of a bundle into a folder.
@@ -52,19 +46,12 @@ impl<L: Lab> Bridge<L> {
         folder: &Path,
         new_ids: bool,
     ) -> Result<Conversation, BridgeError> {
-        let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
-        let (client, path, cwd) = (self.client(), text(bundle), text(folder));
-        let answer = self.call(async move {
-            client
-                .call(Import {
-                    path,
-                    cwd: Some(cwd),
-                    new_ids,
-                    ..Default::default()
-                })
-                .await
-        });
-        let answer = answer?;
+        let answer = self.call(Import {
+            path: path_text(bundle),
+            cwd: Some(path_text(folder)),
+            new_ids,
+            ..Default::default()
+        })?;
         assert_eq!(answer.missing, []);
         Ok(answer.conversation)
     }

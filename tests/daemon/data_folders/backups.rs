@@ -15,6 +15,7 @@ use crate::carrying::files_below;
 use crate::home::Home;
 use crate::keeping::lose;
 use crate::moving::agents_files;
+use crate::resumed::check_resumed;
 use crate::support::App;
 
 /// Opens a copy of the folder: the first start settles unfinished work and makes no new backups, then the agent deletes
@@ -175,10 +176,7 @@ async fn what_a_restored_transcript_lacks_is_reported_once() {
         let history = app.ask("conversation/history", id).await;
         assert_eq!(history["gaps"][0]["kind"], "behind", "{history}");
         let resumed = resume(&app, &recorded, "unreported").await;
-        assert_eq!(
-            (resumed.via, resumed.fidelity, resumed.missing_turns),
-            (Via::Archive, Fidelity::Partial, 1)
-        );
+        check_resumed(&resumed, Via::Archive, Fidelity::Partial, 1);
         let last = app.lineage(id).await.pop().unwrap();
         assert_eq!(
             (last.reason, last.fidelity),
@@ -189,10 +187,7 @@ async fn what_a_restored_transcript_lacks_is_reported_once() {
     // A gap that the transcript itself shows is reported each time.
     let (_daemon, app) = recorded.home.opened().await;
     let resumed = resume(&app, &recorded, "unreported").await;
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        (Via::Resume, Fidelity::Partial, 1)
-    );
+    check_resumed(&resumed, Via::Resume, Fidelity::Partial, 1);
     let lineage = app.lineage(id).await;
     let is_report = |entry: &&LineageEntry| entry.reason == LineageReason::Restored;
     assert_eq!(lineage.iter().filter(is_report).count(), 1);

@@ -26,9 +26,7 @@ fn d7_every_fork_of_a_compacted_session_sends_what_its_source_sends_next() {
         let tokens = ("CLAUDE_CODE_AUTO_COMPACT_WINDOW".to_owned(), "100000".to_owned());
         agent.env.push(tokens);
     };
-    let Some(mut bridge) = Bridge::start_changed(Account::Key, window) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start_changed(Account::Key, window));
     let id = bridge.conversation(Settings::default());
     bridge.lab.model.tell_tokens(COMPACTED, 195_000);
     bridge.lab.model.tell_summary(&format!("it goes on: {COMPACTED}"));

@@ -29,6 +29,22 @@ fn new_session(lab: &ClaudeLab, adapter: &AcpClient) -> String {
     result["sessionId"].as_str().expect("an id").to_owned()
 }
 
+/// A lab, its adapter, and a new session there.
+fn opened(account: Account) -> Option<(ClaudeLab, AcpClient, String)> {
+    let lab = ClaudeLab::new(account)?;
+    let adapter = lab.adapter();
+    let session = new_session(&lab, &adapter);
+    Some((lab, adapter, session))
+}
+
+/// Another adapter, which has resumed this session.
+fn resumed(lab: &ClaudeLab, session_id: &str) -> AcpClient {
+    let adapter = lab.adapter();
+    let opening = opening_of(lab, session_id);
+    adapter.call("session/resume", opening).expect("session/resume");
+    adapter
+}
+
 fn fork(adapter: &AcpClient, params: Value) -> String {
     let result = adapter.call("session/fork", params).expect("session/fork");
     result["sessionId"].as_str().expect("an id").to_owned()
@@ -66,9 +82,7 @@ fn raw_events(adapter: &AcpClient, kind: &str) -> Vec<Value> {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_new_session_writes_nothing_and_is_unknown_elsewhere_until_prompted() {
-    let lab = or_skip!(ClaudeLab::new(Account::Key));
-    let adapter = lab.adapter();
-    let session = new_session(&lab, &adapter);
+    let (lab, adapter, session) = or_skip!(opened(Account::Key));
     assert_eq!(lab.transcripts(), Vec::<std::path::PathBuf>::new());
 
     let elsewhere = lab.adapter();
@@ -120,9 +134,7 @@ fn unknown_ids_are_told_apart_from_other_failures() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_killed_adapters_session_is_resumed_with_its_history() {
-    let lab = or_skip!(ClaudeLab::new(Account::Key));
-    let adapter = lab.adapter();
-    let session = new_session(&lab, &adapter);
+    let (lab, adapter, session) = or_skip!(opened(Account::Key));
     let with_tool = r#"[[tool Bash {"command":"echo hi","description":"greet"}]] [[text greeted]]"#;
     prompted(&adapter, &session, "first");
     prompted(&adapter, &session, with_tool);
@@ -149,9 +161,7 @@ fn a_killed_adapters_session_is_resumed_with_its_history() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn an_adapter_killed_during_a_turn_has_the_prompt_on_disk() {
-    let lab = or_skip!(ClaudeLab::new(Account::Key));
-    let adapter = lab.adapter();
-    let session = new_session(&lab, &adapter);
+    let (lab, adapter, session) = or_skip!(opened(Account::Key));
     prompted(&adapter, &session, "first");
     let cut_short = "cut short [[slow 200 0.1]]";
     adapter.begin_prompt(&session, cut_short);
@@ -165,10 +175,7 @@ fn an_adapter_killed_during_a_turn_has_the_prompt_on_disk() {
     });
     adapter.kill();
 
-    let adapter = lab.adapter();
-    adapter
-        .call("session/resume", opening_of(&lab, &session))
-        .expect("session/resume");
+    let adapter = resumed(&lab, &session);
     prompted(&adapter, &session, "again");
     let mut expected = echoed("first").to_vec();
     expected.extend([user(cut_short), model("No response requested."), user("again")]);
@@ -178,9 +185,7 @@ fn an_adapter_killed_during_a_turn_has_the_prompt_on_disk() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_copies_the_history_at_once_and_leaves_its_source() {
-    let lab = or_skip!(ClaudeLab::new(Account::Key));
-    let adapter = lab.adapter();
-    let source = new_session(&lab, &adapter);
+    let (lab, adapter, source) = or_skip!(opened(Account::Key));
     prompted(&adapter, &source, "first");
 
     let branch = fork(&adapter, opening_of(&lab, &source));
@@ -203,9 +208,7 @@ fn a_fork_copies_the_history_at_once_and_leaves_its_source() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_fork_can_be_cut_after_a_message() {
-    let lab = or_skip!(ClaudeLab::new(Account::Key));
-    let adapter = lab.adapter();
-    let source = new_session(&lab, &adapter);
+    let (lab, adapter, source) = or_skip!(opened(Account::Key));
     prompted(&adapter, &source, "first");
     prompted(&adapter, &source, "second");
     prompted(&adapter, &source, "third");
@@ -242,9 +245,7 @@ fn a_fork_can_be_cut_after_a_message() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_copy_under_a_new_id_resumes_with_the_same_history() {
-    let lab = or_skip!(ClaudeLab::new(Account::Key));
-    let adapter = lab.adapter();
-    let session = new_session(&lab, &adapter);
+    let (lab, adapter, session) = or_skip!(opened(Account::Key));
     prompted(&adapter, &session, "first");
     let with_tool = r#"[[tool Bash {"command":"echo hi","description":"greet"}]]"#;
     prompted(&adapter, &session, with_tool);
@@ -264,10 +265,7 @@ fn a_copy_under_a_new_id_resumes_with_the_same_history() {
     .expect("the copy");
     fs::remove_file(&source).expect("the deletion");
 
-    let adapter = lab.adapter();
-    adapter
-        .call("session/resume", opening_of(&lab, &copy_id))
-        .expect("session/resume of the copy");
+    let adapter = resumed(&lab, &copy_id);
     prompted(&adapter, &copy_id, "on the copy");
     let mut expected = echoed("first").to_vec();
     expected.extend([
@@ -283,9 +281,7 @@ fn a_copy_under_a_new_id_resumes_with_the_same_history() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
-    let lab = or_skip!(ClaudeLab::new(Account::Subscription));
-    let adapter = lab.adapter();
-    let session = new_session(&lab, &adapter);
+    let (lab, adapter, session) = or_skip!(opened(Account::Subscription));
     let resets_at = jiff::Timestamp::now().as_second() + 5400;
     let limited = format!("too much [[err 429 unified=1 ra=1 reset={resets_at}]]");
     // In the first turn of a session the standard protocol does not report the reset time.
@@ -311,10 +307,7 @@ fn a_subscription_limit_tells_its_reset_time_and_keeps_the_prompt() {
     prompted(&adapter, &session, "after it");
     assert_eq!(lab.model.asked("after it"), [user(&limited), user("after it")]);
     adapter.stop();
-    let adapter = lab.adapter();
-    adapter
-        .call("session/resume", opening_of(&lab, &session))
-        .expect("session/resume");
+    let adapter = resumed(&lab, &session);
     prompted(&adapter, &session, "resumed");
     let expected = [&[user(&limited)][..], &echoed("after it"), &[user("resumed")]].concat();
     assert_eq!(lab.model.asked("resumed"), expected);
@@ -375,9 +368,7 @@ fn a_resume_keeps_the_model_and_the_system_prompt_which_may_be_given_again() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn clear_rolls_the_transcript_and_only_the_init_event_tells() {
-    let lab = or_skip!(ClaudeLab::new(Account::Key));
-    let adapter = lab.adapter();
-    let session = new_session(&lab, &adapter);
+    let (lab, adapter, session) = or_skip!(opened(Account::Key));
     let announced = || -> Vec<String> {
         let inits = raw_events(&adapter, "system").into_iter();
         let inits = inits.filter(|event| event["subtype"] == "init");
@@ -464,9 +455,7 @@ fn the_folder_of_a_transcript_is_named_as_we_name_it() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_session_in_several_other_folders_is_not_found() {
-    let lab = or_skip!(ClaudeLab::new(Account::Key));
-    let adapter = lab.adapter();
-    let session = new_session(&lab, &adapter);
+    let (lab, adapter, session) = or_skip!(opened(Account::Key));
     prompted(&adapter, &session, "before");
     adapter.stop();
     let own = lab.transcript(&session).expect("a transcript");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::{BranchedVia, Settings};
+use bridge_protocol::conversation::BranchedVia;
 use bridge_protocol::link::Via;
 use serde_json::Value;
 
@@ -16,19 +16,14 @@ use crate::support::claude::Account;
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_new_session_starts_in_auto_mode_and_a_conversation_keeps_its_own_mode() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
-    let asking = bridge.conversation(Settings::default());
-    bridge.prompted(asking, "first");
-    bridge.prompted(asking, "second");
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
+    let asking = bridge.begun(&["first", "second"]);
     assert_eq!(mode(&bridge, asking), "default");
     bridge.stop_daemon();
     fs::remove_file(bridge.lab.settings()).expect("the agent's settings");
     bridge.start_daemon();
 
-    let auto = bridge.conversation(Settings::default());
-    bridge.prompted(auto, "in auto mode");
+    let auto = bridge.begun(&["in auto mode"]);
     assert_eq!(mode(&bridge, auto), "auto");
 
     let resumed = bridge.prompted(asking, "third").resumed.expect("a resume");
@@ -58,16 +53,11 @@ fn a_new_session_starts_in_auto_mode_and_a_conversation_keeps_its_own_mode() {
 #[test]
 #[ignore = "installs the real adapter"]
 fn forks_of_a_compacted_session_in_auto_mode_send_what_their_source_sends_when_it_is_resumed() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
     bridge.stop_daemon();
     fs::remove_file(bridge.lab.settings()).expect("the agent's settings");
     bridge.start_daemon();
-    let id = bridge.conversation(Settings::default());
-    for prompt in ["first", "second", "/compact", "after it"] {
-        bridge.prompted(id, prompt);
-    }
+    let id = bridge.begun(&["first", "second", "/compact", "after it"]);
     let place = bridge.checkpoints(id).pop().expect("a checkpoint").id;
     let fork = |at: Option<&str>| {
         let fork = bridge.fork_at(id, false, at.map(str::to_owned));

@@ -10,8 +10,6 @@ use crate::support::claude::Account;
 #[test]
 #[ignore = "installs the real adapter"]
 fn a_conversation_survives_branches_edits_restarts_a_move_and_a_deletion() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
     survives_everything(&mut bridge, &["first", PARALLEL], BranchedVia::Cut);
 }

@@ -10,9 +10,7 @@ use crate::branching::asked_before;
 #[test]
 #[ignore = "installs the real adapter"]
 fn d1_branches_behind_each_turn_have_the_same_beginning_in_another_folder() {
-    let Some(mut bridge) = Bridge::start(Account::Key) else {
-        return;
-    };
+    let mut bridge = or_skip!(Bridge::start(Account::Key));
     let id = whole(&bridge);
     let checkpoints = bridge.checkpoints(id).into_iter().take(PROMPTS.len());
     let branches: Vec<ConversationId> = checkpoints
