@@ -439,7 +439,9 @@ impl History {
             HistoryForm::Messages => None,
             HistoryForm::Updates => {
                 let is_continued = matches!(part, PageStart::Cursor(_)) && !backwards;
-                Some(self.updates(&mut start, end, std::mem::take(&mut messages), is_continued))
+                let updates = self.updates(&mut start, end, &messages, is_continued);
+                messages.clear();
+                Some(updates)
             }
         };
         Ok(HistoryPage {
@@ -474,7 +476,7 @@ impl History {
         &mut self,
         start: &mut usize,
         end: usize,
-        messages: Vec<Message>,
+        messages: &[Message],
         is_continued: bool,
     ) -> Vec<HistoryUpdate> {
         let mut ids = CallIds::default();

@@ -331,7 +331,7 @@ fn bash_completes_commands_options_values_conversations_and_checkpoints() {
         (&["sessionctl", "fork", &id, "--at", ""], "first"),
         (&["sessionctl", "set", &id, "mo"], "model=\nmode="),
         (&["sessionctl", "adopt", &session[..3]], "first"),
-        (&["sessionctl", "archive", "rm", ""], "second"),
+        (&["sessionctl", "archive", "rm", ""], "Forgotten"),
         (&["sessionctl", "answer", &asking, "--question", ""], "Really?"),
         (&["sessionctl", "new", "--agent", "loo"], "loopback"),
         (&["sessionctl", "ls", "--agent", ""], "loopback"),
