@@ -509,8 +509,8 @@ async fn calls_of_codex_are_told_as_its_adapter_tells_them() {
         {"type": "diff", "path": path("r.txt"), "oldText": "l1\n", "newText": "L1\n"},
         {"type": "diff", "path": path("n.txt"), "oldText": null, "newText": "n\n"},
     ]);
-    for number in 3..6 {
-        assert_eq!(told[number]["content"], diffs, "{}", told[number]);
+    for edit in &told[3..6] {
+        assert_eq!(edit["content"], diffs, "{edit}");
     }
     assert_eq!(told[6]["locations"], json!([{"path": path("sub/r.txt")}]));
     let lines: Vec<String> = told[3..told.len() - 3].iter().map(line).collect();

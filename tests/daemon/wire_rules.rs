@@ -65,7 +65,7 @@ async fn an_unknown_setting_is_refused_with_the_nearest_name() {
     let (_daemon, app) = home.opened().await;
     let id = app.make(&home.project()).await;
     let before = app.get(id).await;
-    for (setting, nearest) in [("modle", Some("`model`")), ("neverHeardOf", None)] {
+    for (setting, nearest) in [("systemprompt", Some("`systemPrompt`")), ("neverHeardOf", None)] {
         for (method, mut params) in [
             ("conversation/new", json!({"cwd": home.project()})),
             (
