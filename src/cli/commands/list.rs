@@ -232,14 +232,16 @@ fn state_cell(one: &Conversation, clock: &Clock) -> Cell {
         .as_ref()
         .map(|next| format!("continues {}", clock.short(next.at)));
     let asked = one.interrupts.len() as u64;
+    let is_cut = humanize::is_idle_after_cut(one);
     let notes = [
+        is_cut.then(|| "cut short".to_owned()),
         continues.or_else(|| resets_at.map(|at| format!("until {}", clock.short(at)))),
         (asked > 0).then(|| humanize::count(asked, "question", "questions")),
         (!one.queue.is_empty()).then(|| format!("{} queued", one.queue.len())),
     ];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     let style = match one.state {
-        _ if asked > 0 => ATTENTION,
+        _ if asked > 0 || is_cut => ATTENTION,
         ConversationState::Idle => DIM,
         ConversationState::Failed => BAD,
         ConversationState::Prompting | ConversationState::Moving => GOOD,
