@@ -24,6 +24,12 @@ use crate::paths::{PathsError, shell_word};
 /// The hint if only the doctor may report more.
 pub(super) const DOCTOR_HINT: &str = "sessionctl doctor reports more";
 
+/// The reason why a file cannot be written, whatever its permissions are.
+pub(super) const READ_ONLY: &str = "the file system is mounted read-only";
+
+/// The system's words for a full disk, with which agents report it.
+const DISK_FULL: &str = "No space left on device";
+
 /// An error of a command.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -516,10 +522,19 @@ pub(super) fn of_turn(turn: &TurnResult, advice: &Advice, is_said: bool, clock: 
             )
         }
         FailureKind::ContextOverflow => {
-            format!("start a new chat with: sessionctl reset {}", advice.conversation)
+            format!(
+                "branch off before the history grew too long: {}; or start an empty session, which undo takes back: \
+                 sessionctl reset {}",
+                advice.fork("-2"),
+                advice.conversation
+            )
+        }
+        FailureKind::InvalidRequest => return Some(problem),
+        _ if failure.message.contains(DISK_FULL) => {
+            format!("free some space on the disk, then: {}", continuing(""))
         }
         _ if failure.retryable => format!("continue in a moment with: {}", continuing("")),
-        _ => return Some(problem),
+        _ => format!("continue with: {}", continuing("")),
     };
     Some(problem.hint(hint))
 }

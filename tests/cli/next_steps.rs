@@ -33,3 +33,62 @@ fn a_turn_that_was_cut_short_is_marked_where_the_user_looks() {
         assert!(!home.said(command).contains("cut short"), "{command:?}");
     }
 }
+
+/// The turns are not lost: undo and continue bring them back when there is room.
+#[test]
+fn an_edit_on_a_full_disk_names_what_brings_the_turns_back() {
+    let home = crate::home::Home::new();
+    let calls = Calls::of(&home, &[Call::Write]);
+    let _daemon = calls.start();
+    let id = text(&run(home.path(), &["new"]).stdout).trim_end().to_owned();
+    for prompt in ["one", "two"] {
+        let sent = run(home.path(), &["send", &id, prompt]);
+        check(&sent, 0, &format!("echo: {prompt}\n"));
+    }
+    calls.fail(
+        Call::Write,
+        &home.data().join("loopback"),
+        Errno::NOSPC,
+        usize::MAX,
+    );
+    let short = &id[..8];
+    let (continues, undo) = (
+        format!("sessionctl continue {short}"),
+        format!("sessionctl undo {short}"),
+    );
+    let printed =
+        |arguments: &[&str], code: i32| check_printed(arguments, &run(home.path(), arguments), code);
+    let told = printed(&["edit", &id, "--at", "1", "new"], 6);
+    assert!(
+        told.contains("free some space") && told.contains(&continues),
+        "{told}"
+    );
+    for (arguments, code) in [
+        (&["history", &id][..], 0),
+        (&["checkpoints", &id], 0),
+        (&["fork", &id], 6),
+    ] {
+        let told = printed(arguments, code);
+        assert_eq!(commands(&told), [&*continues, &undo], "{arguments:?}");
+    }
+    calls.succeed();
+    check(&run(home.path(), &["continue", &id]), 0, "echo: new\n");
+    let undone = run(home.path(), &["undo", &id]);
+    assert_eq!(undone.status.code(), Some(0), "{undone:?}");
+    check(&run(home.path(), &["send", &id, "three"]), 0, "echo: three\n");
+    assert!(text(&run(home.path(), &["history", &id]).stdout).contains("> one"));
+}
+
+/// A branch at an earlier turn keeps most of the history.
+#[test]
+fn a_history_that_no_longer_fits_is_branched_off_earlier() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    let told = home.printed(&["send", &id, "[[fail context]]"], 6);
+    let [fork, reset] = commands(&told)[..] else {
+        panic!("{told}")
+    };
+    assert_eq!(reset, format!("sessionctl reset {}", &id[..8]));
+    home.said_pasted(fork);
+}
