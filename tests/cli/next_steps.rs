@@ -79,6 +79,32 @@ fn an_edit_on_a_full_disk_names_what_brings_the_turns_back() {
     assert!(text(&run(home.path(), &["history", &id]).stdout).contains("> one"));
 }
 
+/// The folder under its old name no longer exists, so the conversations in it may be meant.
+#[test]
+fn a_renamed_folder_is_moved_with_the_command_that_is_named() {
+    let home = Home::new();
+    let [old, new, elsewhere] = ["old", "new", "far/away"].map(|name| home.path().join(name));
+    for folder in [&old, &elsewhere] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
+    // A newer one, but of another parent.
+    home.said(&["new", "--cwd", elsewhere.to_str().unwrap()]);
+    fs::rename(&old, &new).unwrap();
+    fs::remove_dir(&elsewhere).unwrap();
+    let in_new = |arguments: &[&str]| home.command(arguments).current_dir(&new).output().unwrap();
+    let show = ["show", "."];
+    let told = check_printed(&["show . in a renamed folder"], &in_new(&show), 4);
+    let expected = format!("sessionctl mv {} .", old.canonicalize().unwrap_or(old).display());
+    assert_eq!(commands(&told).last(), Some(&&*expected), "{told}");
+    let moved = in_new(&expected.split(' ').skip(1).collect::<Vec<_>>());
+    assert_eq!(moved.status.code(), Some(0), "{moved:?}");
+    assert!(text(&in_new(&show).stdout).contains(&id));
+    assert_eq!(in_new(&["rm", "."]).status.code(), Some(0));
+    let told = check_printed(&["show . after rm"], &in_new(&show), 4);
+    assert!(!told.contains("yet"), "{told}");
+}
+
 /// A branch at an earlier turn keeps most of the history.
 #[test]
 fn a_history_that_no_longer_fits_is_branched_off_earlier() {
@@ -91,4 +117,16 @@ fn a_history_that_no_longer_fits_is_branched_off_earlier() {
     };
     assert_eq!(reset, format!("sessionctl reset {}", &id[..8]));
     home.said_pasted(fork);
+}
+
+#[test]
+fn the_transcript_of_a_deleted_conversation_is_adopted_with_the_command_that_is_named() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    let session = home.shown(&id)["head"].as_str().unwrap().to_owned();
+    home.said(&["rm", &id]);
+    let told = home.printed(&["history", &session], 4);
+    let adopted = home.said_pasted(commands(&told)[0]);
+    assert!(home.said(&["history", &adopted]).contains("echo: one"));
 }

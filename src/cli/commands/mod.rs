@@ -171,7 +171,10 @@ impl Context<'_> {
                 "there is no terminal to ask \"{}?\", and --yes was not given",
                 one_line(what)
             ));
-            return Err(problem.hint(format!("act without asking: sessionctl --yes {}", this_command())));
+            return Err(problem.hint(format!(
+                "act without asking: sessionctl --yes {}",
+                this_command(str::to_owned)
+            )));
         }
         let question = self
             .output
@@ -227,11 +230,17 @@ impl Context<'_> {
     }
 }
 
-/// The arguments of this process, quoted for a shell.
-fn this_command() -> String {
+/// The arguments of this process with this change, quoted for a shell.
+fn this_command(change: impl Fn(&str) -> String) -> String {
     let words = std::env::args_os().skip(1);
-    let words = words.map(|word| shell_word(&word.to_string_lossy()));
+    let words = words.map(|word| shell_word(&change(&word.to_string_lossy())));
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// This command with another name of the conversation.
+pub(super) fn this_command_about(named: &str, conversation: &str) -> String {
+    let renamed = |word: &str| if word == named { conversation } else { word }.to_owned();
+    format!("sessionctl {}", this_command(renamed))
 }
 
 /// The kind of the built-in agent.
