@@ -319,13 +319,21 @@ impl Problem {
         self
     }
 
-    /// The problem of a file or folder that could not be used. The hint shows the permissions of the nearest existing path.
+    /// The problem of a file or folder that could not be used. The hint shows the permissions or the file system of the nearest
+    /// existing path.
     pub(super) fn file_error(doing: &str, path: &Path, error: &io::Error) -> Self {
         let message = format!("could not {doing} {}: {error}", path.display());
         let whole = std::path::absolute(path).unwrap_or_default();
         let nearest = whole.ancestors().find(|path| path.exists());
-        let nearest = nearest.unwrap_or(Path::new("/")).to_string_lossy();
-        Self::failed(message).hint(format!("see who may use it: ls -ld {}", shell_word(&nearest)))
+        let nearest = shell_word(&nearest.unwrap_or(Path::new("/")).to_string_lossy());
+        Self::failed(message).hint(match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => {
+                format!(
+                    "{READ_ONLY}; make it writable, or use another folder; see what is mounted: df {nearest}"
+                )
+            }
+            _ => format!("see who may use it: ls -ld {nearest}"),
+        })
     }
 
     /// The problem of output that could not be written. If the output was closed, nothing is printed and it is not a failure.
