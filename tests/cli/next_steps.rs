@@ -130,3 +130,20 @@ fn the_transcript_of_a_deleted_conversation_is_adopted_with_the_command_that_is_
     let adopted = home.said_pasted(commands(&told)[0]);
     assert!(home.said(&["history", &adopted]).contains("echo: one"));
 }
+
+/// As `git` does it.
+#[test]
+fn an_edit_opens_the_editor_of_the_system() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    let programs = home.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    let editor = programs.join("sensible-editor");
+    fs::write(&editor, "#!/bin/sh\nprintf edited > \"$1\"\n").unwrap();
+    fs::set_permissions(&editor, Permissions::from_mode(0o755)).unwrap();
+    let mut edit = home.command(&["edit", &id]);
+    edit.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+    let shown = Terminal::of(80, &edit).exits(0);
+    assert!(shown.contains("echo: edited"), "{shown}");
+}
