@@ -147,3 +147,27 @@ fn an_edit_opens_the_editor_of_the_system() {
     let shown = Terminal::of(80, &edit).exits(0);
     assert!(shown.contains("echo: edited"), "{shown}");
 }
+
+#[test]
+fn a_folder_that_was_not_renamed_is_renamed_first() {
+    let home = Home::new();
+    fs::create_dir(home.path().join("old")).unwrap();
+    home.said(&["new", "--cwd", "old"]);
+    let told = home.printed(&["mv", "./old", "./old/../newer"], 1);
+    let folder = |name: &str| {
+        home.path()
+            .canonicalize()
+            .unwrap()
+            .join(name)
+            .display()
+            .to_string()
+    };
+    let (old, new) = (folder("old"), folder("newer"));
+    assert!(
+        told.contains(&format!("rename it first: mv {old} {new}")),
+        "{told}"
+    );
+    // Paths are printed without steps back.
+    let told = home.printed(&["mv", ".", "old/../other"], 4);
+    assert!(!told.contains(".."), "{told}");
+}

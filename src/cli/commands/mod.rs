@@ -409,15 +409,20 @@ pub(super) fn this_folder() -> CommandResult<String> {
     })
 }
 
-/// Resolves symbolic links in a folder of the command line, so that each folder has one name. A folder that does not exist is
-/// only made absolute; the daemon then reports the problem.
+/// Resolves symbolic links in a folder of the command line, so that each folder has one name. If it does not exist, those of
+/// its parent are resolved, and otherwise it is only made absolute; the daemon then reports the problem.
 fn real_folder(folder: &str) -> io::Result<String> {
     if folder.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));
     }
-    Path::new(folder)
+    let folder = Path::new(folder);
+    let in_parent = || {
+        let parent = std::path::absolute(folder).ok()?.parent()?.canonicalize().ok()?;
+        Some(parent.join(folder.file_name()?))
+    };
+    folder
         .canonicalize()
-        .or_else(|_| std::path::absolute(folder))
+        .or_else(|_| in_parent().map_or_else(|| std::path::absolute(folder), Ok))
         .and_then(utf8_path)
 }
 
