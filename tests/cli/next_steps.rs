@@ -171,3 +171,32 @@ fn a_folder_that_was_not_renamed_is_renamed_first() {
     let told = home.printed(&["mv", ".", "old/../other"], 4);
     assert!(!told.contains(".."), "{told}");
 }
+
+/// What the agent was given besides the prompts is in the JSON form.
+#[test]
+fn notes_to_the_agent_are_not_shown_as_messages() {
+    const SESSION: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
+    let home = Home::new();
+    let codex = home.path().join("codex");
+    let config = format!(
+        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n",
+        codex.display()
+    );
+    let rollout = include_str!("../fixtures/transcripts/codex/0.166.0-limit.jsonl");
+    let file = format!("sessions/2026/11/21/rollout-2026-11-21T06-16-34-{SESSION}.jsonl");
+    for (path, text) in [
+        (home.path().join("config/config.toml"), &*config),
+        (codex.join(file), rollout),
+    ] {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let id = home.said(&["adopt", SESSION, "--cwd", "."]);
+    let said = home.said(&["history", &id]);
+    assert!(
+        said.starts_with("> ") && !said.contains("<environment_context>"),
+        "{said}"
+    );
+    let json = home.said(&["--json", "history", &id]);
+    assert!(json.contains("<environment_context>"), "{json}");
+}
