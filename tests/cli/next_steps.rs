@@ -200,3 +200,33 @@ fn notes_to_the_agent_are_not_shown_as_messages() {
     let json = home.said(&["--json", "history", &id]);
     assert!(json.contains("<environment_context>"), "{json}");
 }
+
+/// What is typed during a turn is not echoed between the lines of the answer.
+#[test]
+fn a_line_that_is_typed_during_a_turn_is_confirmed_and_sent_after_it() {
+    let home = Home::new();
+    let mut terminal = Terminal::run_plain(&home, 40, &["chat", "--new"]).waiting();
+    terminal.enter("[[say Begun]] [[hang]]");
+    terminal.until("Begun");
+    terminal.type_in("next\\\rline\r");
+    terminal.until("queued: next");
+    let long = "long ".repeat(20);
+    terminal.type_in(&format!("{long}\rhalf a"));
+    let shown = terminal.until("…");
+    assert!(shown.contains("queued: long long"), "{shown}");
+    terminal.type_in("\x03");
+    terminal.until("echo: next");
+    terminal.until("line");
+    terminal.until("echo: long");
+    terminal.until(MARK);
+    terminal.until("half a");
+    terminal.says(" line", "echo: half a line");
+    // They are recalled like other lines.
+    terminal.type_in("\x1b[A\x1b[A\x1b[A");
+    terminal.says("", "echo: next");
+    // Ctrl-D leaves when the turn has ended.
+    terminal.enter("[[say Again]] [[hang]]");
+    terminal.until("Again");
+    terminal.type_in("\x04\x03");
+    terminal.exits(0);
+}
