@@ -442,6 +442,7 @@ fn hint_for(error: &BridgeError) -> Option<String> {
         return Some(hint);
     }
     let hint = match error.kind {
+        ErrorKind::InvalidParams if error.detail("parameter") == "title" => "give a shorter title",
         ErrorKind::NotFound if !error.detail("agent").is_null() => "sessionctl agents lists them",
         ErrorKind::NotFound => "sessionctl ls lists the conversations",
         ErrorKind::Ambiguous => "give more characters of the id; sessionctl ls lists them",

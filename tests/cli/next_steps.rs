@@ -230,3 +230,27 @@ fn a_line_that_is_typed_during_a_turn_is_confirmed_and_sent_after_it() {
     terminal.type_in("\x04\x03");
     terminal.exits(0);
 }
+
+#[test]
+fn a_name_that_does_not_fit_is_answered_with_one_that_does() {
+    let home = Home::new();
+    let [first, _] = ["Talk of one", "Talk of two"].map(|title| home.said(&["new", "--title", title]));
+    let told = home.printed(&["rename", "Talk", "Other"], 4);
+    let named = home.said_pasted(commands(&told)[0]);
+    assert_eq!(named, "");
+    assert!(home.said(&["ls", "Other"]).contains("Other"));
+    let told = home.printed(&["send", "-", &first], 4);
+    assert_eq!(commands(&told), [format!("sessionctl send {first} -")]);
+    let long = "x".repeat(10_000);
+    for arguments in [&["new", "--title", &long][..], &["rename", &first, &long]] {
+        let output = home.run(arguments);
+        assert!(
+            text(&output.stderr).contains("hint: give a shorter title"),
+            "{output:?}"
+        );
+    }
+    let title = format!("title=One\n{}", "and more ".repeat(20));
+    let set = home.run(&["set", &first, &title]);
+    let told = check_printed(&["set with a long title"], &set, 0);
+    assert!(told.lines().count() == 1 && told.len() < 260, "{told}");
+}
