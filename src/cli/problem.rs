@@ -472,7 +472,7 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
             format!("in the conversation's new folder, run: sessionctl mv {id} .")
         }
         ErrorKind::NotResumable => format!(
-            "list what was tried: sessionctl lineage {id}; start a new chat under the same id: sessionctl reset {id}"
+            "list what was tried: sessionctl lineage {id}; start an empty session, which undo takes back: sessionctl reset {id}"
         ),
         ErrorKind::InterruptResolved => format!("list the open questions: sessionctl show {id}"),
         _ => return None,

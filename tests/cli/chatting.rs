@@ -164,7 +164,10 @@ fn a_chat_names_its_own_commands() {
 #[test]
 fn a_chat_advises_what_can_be_typed_in_it() {
     let home = Home::new();
-    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    let mut chat = home.command(&["chat", "--new"]);
+    // No editor is installed there.
+    chat.env("NO_COLOR", "1").env("PATH", home.path());
+    let mut terminal = Terminal::of(80, &chat);
     terminal.until("/exit or Ctrl-D leaves");
     terminal.until(MARK);
     terminal.says("one", "echo: one");
@@ -430,7 +433,7 @@ fn a_chat_says_that_its_last_turn_was_interrupted() {
     let id = home.said(&["new"]);
     home.run(&["send", &id, "[[limit 86400]]"]);
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]);
-    terminal.until("the last turn was interrupted; /continue continues it");
+    terminal.until("the last turn was cut short; /continue continues it");
     terminal.waiting().leave();
     home.said(&["continue", &id, "--at-reset"]);
     let reset = home.run(&["reset", &id]);

@@ -24,10 +24,7 @@ const STATES: [(&str, &str); 8] = [
     ("awaiting", "A turn waits for your answer to a question"),
     ("cancelling", "A cancelled turn has not ended yet"),
     ("limited", "The last prompt hit a usage limit"),
-    (
-        "interrupted",
-        "A turn was interrupted, or a queued prompt is held",
-    ),
+    ("interrupted", "A turn was cut short, or a queued prompt is held"),
     ("moving", "The conversation is being moved to another folder"),
     (
         "failed",

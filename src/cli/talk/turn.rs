@@ -349,7 +349,7 @@ impl<'a> ConversationFollower<'a> {
         if !(daemon_died && is_cut_short) {
             return Ok(None);
         }
-        self.screen.note_dim("the turn was interrupted; continuing it")?;
+        self.screen.note_dim("the turn was cut short; continuing it")?;
         Ok(Some(FollowTarget::Continue(continue_now(self.id))))
     }
 
@@ -654,13 +654,13 @@ impl<'a> ConversationFollower<'a> {
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.answer_ends_with(&failure.message));
         let problem = problem::of_turn(turn, &advice, is_said, &Clock::here())?;
-        let interrupted = |how: &str| Problem::new(problem.exit, format!("the turn was interrupted, {how}"));
+        let cut_short = |how: &str| Problem::new(problem.exit, format!("the turn was cut short, {how}"));
         Some(match (self.was_question_refused, self.was_overtaken) {
             _ if self.was_stopped => Problem::new(problem.exit, "the daemon was stopped during the turn")
                 .hint(format!("continue with: {}", advice.continue_turn(""))),
-            (true, _) => interrupted("and its question was refused")
+            (true, _) => cut_short("and its question was refused")
                 .hint(format!("send the next prompt: {}", advice.send("Continue"))),
-            (false, true) => interrupted("and another prompt was sent before it could be continued")
+            (false, true) => cut_short("and another prompt was sent before it could be continued")
                 .hint(format!("see what was said: {}", advice.history())),
             (false, false) => problem,
         })
