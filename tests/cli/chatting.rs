@@ -164,9 +164,8 @@ fn a_chat_names_its_own_commands() {
 #[test]
 fn a_chat_advises_what_can_be_typed_in_it() {
     let home = Home::new();
-    let mut chat = home.command(&["chat", "--new"]);
     // No editor is installed there.
-    chat.env("NO_COLOR", "1").env("PATH", home.path());
+    let chat = in_shell(r#"PATH=/none exec "$0" "$@""#, &home.command(&["chat", "--new"]));
     let mut terminal = Terminal::of(80, &chat);
     terminal.until("/exit or Ctrl-D leaves");
     terminal.until(MARK);
