@@ -32,7 +32,7 @@ impl Advice {
         self.command("checkpoints", "", "/rewind")
     }
 
-    /// Continues the interrupted turn with these options.
+    /// Continues the turn that was cut short with these options.
     pub(super) fn continue_turn(&self, options: &str) -> String {
         self.same_command("continue", options)
     }

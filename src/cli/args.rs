@@ -120,7 +120,7 @@ pub(super) enum Command {
     Answer(answer::Answer),
     /// Stop the running turn
     Cancel(answer::Cancel),
-    /// Continue interrupted turns, now or later
+    /// Continue turns that were cut short, now or at a time
     #[command(alias = "recover")]
     Continue(continuation::Continue),
     /// Open the agent session without sending a prompt
@@ -159,7 +159,7 @@ pub(super) enum Command {
     #[command(hide = true)]
     Rename(set::Rename),
     Mv(mv::Mv),
-    /// Start a new chat under the same id
+    /// Start an empty session; undo takes it back
     ///
     /// The next prompt starts without the history. To bring the history back, use sessionctl undo.
     Reset(ConversationArgs),

@@ -15,6 +15,7 @@ use bridge_protocol::raw::RawJson;
 use jsonrpsee::core::client::{ClientT as _, SubscriptionClientT as _};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::watch;
 
 use super::problem::{CommandResult, DOCTOR_HINT, Problem};
 use super::start::{self, DaemonOptions, START_LIMIT};
@@ -27,6 +28,8 @@ pub(super) struct Daemon {
     /// The connector that found it.
     connector: DaemonConnector,
     socket: PathBuf,
+    /// Whether it has been silent for so long that the user is told.
+    is_silent: watch::Sender<bool>,
     /// What its lock file says, if it names this socket.
     pub(super) lock: LockFile,
 }
@@ -52,7 +55,10 @@ pub(super) const LISTEN_LIMIT: Duration = Duration::from_secs(3);
 pub(super) const LISTEN_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long a command waits before it checks whether the daemon still answers. An agent is often silent for longer.
-const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+const SILENCE_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long that check may take before the user is told.
+const CHECK_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
 /// How long to wait for a daemon to confirm that it still runs, before the next command is sent anyway.
 const PRESENCE_CHECK_LIMIT: Duration = Duration::from_secs(1);
@@ -149,6 +155,7 @@ impl DaemonConnector {
                         client,
                         connector: self.clone(),
                         socket,
+                        is_silent: watch::Sender::default(),
                         lock: lock.unwrap_or_default(),
                     }));
                 }
@@ -300,7 +307,13 @@ impl Daemon {
     /// Requests the daemon's status regularly, and returns when it does not answer.
     async fn wait_until_unresponsive(&self) -> Problem {
         loop {
+            self.is_silent.send_replace(false);
             tokio::time::sleep(SILENCE_LIMIT).await;
+            let too_long = async {
+                sleep_while_running(CHECK_NOTICE_DELAY).await;
+                self.is_silent.send_replace(true);
+                sleep_while_running(STATUS_ANSWER_LIMIT).await;
+            };
             tokio::select! {
                 biased;
                 answer = self.request_status() => match answer {
@@ -308,7 +321,7 @@ impl Daemon {
                     Ok(_) | Err(ClientError::Call(_)) => {}
                     Err(error) => return error.into(),
                 },
-                () = sleep_while_running(STATUS_ANSWER_LIMIT) => {
+                () = too_long => {
                     let holder = self.connector.lock_holder_pid(&self.socket);
                     let path = self.socket.clone();
                     let error = ConnectError::NoAnswer { path, pid: holder, limit: STATUS_ANSWER_LIMIT };
@@ -316,6 +329,13 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// Waits until a running call notices that the daemon is silent.
+    pub(super) async fn silent(&self) {
+        let mut is_silent = self.is_silent.subscribe();
+        // The sender lives as long as this.
+        let _ = is_silent.wait_for(|silent| *silent).await;
     }
 
     async fn request_status(&self) -> Result<RawJson, ClientError> {

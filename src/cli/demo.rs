@@ -166,7 +166,7 @@ pub(super) async fn demo(output: &mut Output, options: &Demo) -> CommandResult {
 struct ExpectedHistory {
     /// The prompts of the turns that ended well, in order, including the recalls.
     prompts: Vec<String>,
-    /// Prompts of interrupted turns, which the agent may or may not remember.
+    /// Prompts of turns that were cut short, which the agent may or may not remember.
     cut_short: Vec<String>,
 }
 

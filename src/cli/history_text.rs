@@ -183,7 +183,8 @@ impl HistoryRenderer {
                     self.answer(&tagged.output, part);
                 }
             }
-            (_, Some(MessageKind::Aside)) => self.compact_line(DIM, &format!("[note] {text}"), part),
+            // Written for the model by the agent. The JSON form has it.
+            (_, Some(MessageKind::Aside)) => {}
             (_, Some(MessageKind::Error)) => self.paragraph(ATTENTION, text, &cut_off),
             (_, Some(MessageKind::Summary)) => {
                 let summary = self.fold(&format!("[summary] {words}"));

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 pub(super) use bridge_protocol::conversation::fork_title;
-use bridge_protocol::conversation::{BranchedVia, Conversation};
+use bridge_protocol::conversation::{BranchedVia, Conversation, ConversationState};
 use bridge_protocol::link::{
     Attempt, Fidelity, LineageEntry, LineageReason, Relation, Resumed, RollCause, Via,
 };
@@ -331,6 +331,11 @@ pub(super) fn origin(entry: &LineageEntry, after: &str, since: Option<u64>) -> V
     parts.extend(carried.map(|carried| (Some(0), carried)));
     parts.extend(since.map(|since| (Some(2), completed_turns(entry.carried_turns, since))));
     parts
+}
+
+/// Whether the state alone does not show that the last turn was cut short.
+pub(super) fn is_idle_after_cut(conversation: &Conversation) -> bool {
+    conversation.state == ConversationState::Idle && conversation.cut_short
 }
 
 /// Why a turn failed.

@@ -8,14 +8,30 @@ use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crossterm::event::{self, Event};
+use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lock;
 use super::signals::open_terminal;
 
-/// Keys typed before a question was asked. They are not an answer to it, but the beginning of the next line.
-static BUFFERED_EVENTS: Mutex<VecDeque<Event>> = Mutex::new(VecDeque::new());
+/// What was typed while no line was read. It is no answer to a question, but the next lines.
+static TYPED_TEXT: Mutex<TypedText> = Mutex::new(TypedText {
+    lines: VecDeque::new(),
+    unfinished: String::new(),
+});
+
+struct TypedText {
+    lines: VecDeque<(String, LineEnd)>,
+    unfinished: String,
+}
+
+/// What ended a typed line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineEnd {
+    Enter,
+    /// Ctrl-D on an empty line.
+    CtrlD,
+}
 
 /// How long one wait for a key lasts. After it at the latest, a resize or the end of the caller's wait is noticed.
 const INPUT_POLL_INTERVAL: Timespec = Timespec {
@@ -67,18 +83,65 @@ pub(super) fn poll_event() -> io::Result<Option<Event>> {
     }
 }
 
-/// Buffers what was typed until now for the next line.
+/// Waits until something was typed.
 ///
 /// # Errors
-/// The terminal cannot be read.
-pub(super) fn buffer_typed_events() -> io::Result<()> {
-    while let Some(event) = poll_event()? {
-        lock(&BUFFERED_EVENTS).push_back(event);
-    }
+/// The terminal cannot be watched.
+pub(super) async fn wait_until_typed() -> io::Result<()> {
+    while !wait_for_input().await? {}
     Ok(())
 }
 
-/// Removes and returns the next buffered event.
-pub(super) fn next_buffered_event() -> Option<Event> {
-    lock(&BUFFERED_EVENTS).pop_front()
+/// Buffers what was typed until now for the next lines, and returns the lines that are complete.
+///
+/// # Errors
+/// The terminal cannot be read.
+pub(super) fn buffer_typed_text() -> io::Result<Vec<String>> {
+    let (mut typed, mut whole) = (lock(&TYPED_TEXT), Vec::new());
+    while let Some(end) = read_line(&mut typed.unfinished)? {
+        let line = std::mem::take(&mut typed.unfinished);
+        whole.push(line.clone());
+        typed.lines.push_back((line, end));
+    }
+    Ok(whole)
+}
+
+/// Removes and returns the next buffered line and what ended it, or the beginning of a line.
+pub(super) fn next_buffered_line() -> (String, Option<LineEnd>) {
+    let mut typed = lock(&TYPED_TEXT);
+    match typed.lines.pop_front() {
+        Some((line, end)) => (line, Some(end)),
+        None => (std::mem::take(&mut typed.unfinished), None),
+    }
+}
+
+/// Adds the pending keys to a line, up to the one that ends it. Later keys are not read.
+///
+/// # Errors
+/// The terminal cannot be read.
+pub(super) fn read_line(line: &mut String) -> io::Result<Option<LineEnd>> {
+    while let Some(event) = poll_event()? {
+        let key = match event {
+            Event::Key(key) if key.is_press() => key,
+            Event::Paste(pasted) => {
+                line.push_str(&pasted);
+                continue;
+            }
+            _ => continue,
+        };
+        match key.code {
+            KeyCode::Enter if key.modifiers == KeyModifiers::ALT => line.push('\n'),
+            KeyCode::Enter if line.ends_with('\\') => line.replace_range(line.len() - 1.., "\n"),
+            KeyCode::Enter => return Ok(Some(LineEnd::Enter)),
+            KeyCode::Char('d') if key.modifiers == KeyModifiers::CONTROL && line.is_empty() => {
+                return Ok(Some(LineEnd::CtrlD));
+            }
+            KeyCode::Char('u') if key.modifiers == KeyModifiers::CONTROL => line.clear(),
+            KeyCode::Backspace => drop(line.pop()),
+            KeyCode::Tab => line.push('\t'),
+            KeyCode::Char(letter) if KeyModifiers::SHIFT.contains(key.modifiers) => line.push(letter),
+            _ => {}
+        }
+    }
+    Ok(None)
 }

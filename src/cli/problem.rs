@@ -25,6 +25,12 @@ use crate::paths::{PathsError, shell_word};
 /// The hint if only the doctor may report more.
 pub(super) const DOCTOR_HINT: &str = "sessionctl doctor reports more";
 
+/// The reason why a file cannot be written, whatever its permissions are.
+pub(super) const READ_ONLY: &str = "the file system is mounted read-only";
+
+/// The system's words for a full disk, with which agents report it.
+const DISK_FULL: &str = "No space left on device";
+
 /// An error of a command.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -323,13 +329,21 @@ impl Problem {
         self
     }
 
-    /// The problem of a file or folder that could not be used. The hint shows the permissions of the nearest existing path.
+    /// The problem of a file or folder that could not be used. The hint shows the permissions or the file system of the nearest
+    /// existing path.
     pub(super) fn file_error(doing: &str, path: &Path, error: &io::Error) -> Self {
         let message = format!("could not {doing} {}: {error}", path.display());
         let whole = std::path::absolute(path).unwrap_or_default();
         let nearest = whole.ancestors().find(|path| path.exists());
-        let nearest = nearest.unwrap_or(Path::new("/")).to_string_lossy();
-        Self::failed(message).hint(format!("check its permissions: ls -ld {}", shell_word(&nearest)))
+        let nearest = shell_word(&nearest.unwrap_or(Path::new("/")).to_string_lossy());
+        Self::failed(message).hint(match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => {
+                format!(
+                    "{READ_ONLY}; make it writable, or use another folder; see what is mounted: df {nearest}"
+                )
+            }
+            _ => format!("check its permissions: ls -ld {nearest}"),
+        })
     }
 
     /// The problem of output that could not be written. If the output was closed, nothing is printed and it is not a failure.
@@ -438,6 +452,7 @@ fn hint_for(error: &BridgeError) -> Option<String> {
         return Some(hint);
     }
     let hint = match error.kind {
+        ErrorKind::InvalidParams if error.detail("parameter") == "title" => "give a shorter title",
         ErrorKind::NotFound if !error.detail("agent").is_null() => "sessionctl agents lists them",
         ErrorKind::NotFound => "sessionctl ls lists the conversations",
         ErrorKind::Ambiguous => "give more characters of the id; sessionctl ls lists them",
@@ -466,7 +481,7 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
             format!("in the conversation's new folder, run: sessionctl mv {id} .")
         }
         ErrorKind::NotResumable => format!(
-            "list what was tried: sessionctl lineage {id}; start a new chat under the same id: sessionctl reset {id}"
+            "list what was tried: sessionctl lineage {id}; start an empty session, which undo takes back: sessionctl reset {id}"
         ),
         ErrorKind::InterruptResolved => format!("list the open questions: sessionctl show {id}"),
         _ => return None,
@@ -525,10 +540,19 @@ pub(super) fn of_turn(turn: &TurnResult, advice: &Advice, is_said: bool, clock: 
             )
         }
         FailureKind::ContextOverflow => {
-            format!("start a new chat with: sessionctl reset {}", advice.conversation)
+            format!(
+                "branch off before the history grew too long: {}; or start an empty session, which undo takes back: \
+                 sessionctl reset {}",
+                advice.fork("-2"),
+                advice.conversation
+            )
+        }
+        FailureKind::InvalidRequest => return Some(problem),
+        _ if failure.message.contains(DISK_FULL) => {
+            format!("free some space on the disk, then: {}", continuing(""))
         }
         _ if failure.retryable => format!("continue in a moment with: {}", continuing("")),
-        _ => return Some(problem),
+        _ => format!("continue with: {}", continuing("")),
     };
     Some(problem.hint(hint))
 }

@@ -3,12 +3,14 @@
 //! It owns which values a command's `CONV` may have, and what is printed about the selected conversation. The daemon looks
 //! conversations up; the picker shows them if none was named.
 
+use std::path::{Path, PathBuf};
+
 use bridge_protocol::conversation::Conversation;
 use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind, UpstreamId};
 use clap::Args;
 
-use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_folder};
+use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_command_about, this_folder};
 use super::complete;
 use super::connect::Daemon;
 use super::humanize;
@@ -152,20 +154,37 @@ async fn look_up_in_folder(daemon: &Daemon, word: &str, cwd: Option<String>) -> 
         cwd,
     });
     match found.await.map(|answer| answer.conversation) {
-        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => Err(none.hint(
-            "start one: sessionctl send --new 'Hello'; list those of other folders: sessionctl ls --all",
-        )),
+        Err(none) if word == HERE && none.kind() == Some(ErrorKind::NotFound) => {
+            let hint =
+                "start one: sessionctl send --new 'Hello'; list those of other folders: sessionctl ls --all";
+            Err(none.hint(match missing_folder(daemon).await {
+                Some(old) => {
+                    let old = shell_word(&old);
+                    format!("{hint}; if you renamed this folder: sessionctl mv {old} {HERE}")
+                }
+                None => hint.to_owned(),
+            }))
+        }
+        Err(deleted) if deleted.detail("deletedAt").is_some() => {
+            let named = method::ListTranscripts {
+                query: Some(word.to_owned()),
+                ..Default::default()
+            };
+            let listed = daemon.call(named).await.map(|page| page.transcripts);
+            let mut listed = listed.unwrap_or_default().into_iter();
+            Err(
+                match listed.find(|one| one.upstream_id.as_str().starts_with(word)) {
+                    Some(kept) => deleted.hint(adopt_hint(kept.upstream_id.as_str())),
+                    None => deleted,
+                },
+            )
+        }
         Err(several) if several.kind() == Some(ErrorKind::Ambiguous) => {
             Err(with_candidates(daemon, several, word).await)
         }
         Err(problem) => Err(match &*problem.ids("transcripts") {
             [] => problem,
-            [only] => {
-                let id = shell_word(only);
-                problem.hint(format!(
-                    "create a conversation from the transcript: sessionctl adopt {id}"
-                ))
-            }
+            [only] => problem.hint(adopt_hint(only)),
             _ => {
                 let word = shell_word(word);
                 problem.hint(format!(
@@ -175,6 +194,24 @@ async fn look_up_in_folder(daemon: &Daemon, word: &str, cwd: Option<String>) -> 
         }),
         found => found,
     }
+}
+
+fn adopt_hint(session: &str) -> String {
+    let id = shell_word(session);
+    format!("create a conversation from the transcript: sessionctl adopt {id}")
+}
+
+/// The missing folder of a conversation that this folder may be: it had the same parent, or else the same name.
+async fn missing_folder(daemon: &Daemon) -> Option<String> {
+    let here = PathBuf::from(this_folder().ok()?);
+    let listed = daemon.call(method::ListConversations::default()).await.ok()?;
+    let folders = listed.conversations.into_iter().map(|one| PathBuf::from(one.cwd));
+    let is_beside = |folder: &Path| folder.parent() == here.parent();
+    let is_alike = |folder: &Path| is_beside(folder) || folder.file_name() == here.file_name();
+    // Of several, the one that was used last.
+    let missing = folders.filter(|folder| is_alike(folder) && !folder.exists());
+    let old = missing.min_by_key(|folder| !is_beside(folder))?;
+    old.into_os_string().into_string().ok()
 }
 
 /// Adds the conversations that match to a problem with an ambiguous name.
@@ -196,9 +233,10 @@ async fn with_candidates(daemon: &Daemon, mut problem: Problem, word: &str) -> P
     }
     let problem = problem.with_message(format!("{word:?} matches {count} conversations"));
     // If the word is an id, more characters make it unique.
+    let first = humanize::short_id(problem.candidates[0].id);
     match is_id(word) {
         true => problem.hint("give more characters of the id"),
-        false => problem.hint("name it by its id"),
+        false => problem.hint(format!("name it by its id: {}", this_command_about(word, &first))),
     }
 }
 

@@ -141,6 +141,14 @@ pub(super) fn turn_echo_off() -> io::Result<TerminalModes> {
     })
 }
 
+/// Whether keys are passed on to this process unseen, as after [`turn_echo_off`].
+pub(super) fn is_echo_off() -> bool {
+    let modes = LocalModes::ICANON | LocalModes::ECHO;
+    lock(&CHANGED_MODES)
+        .as_ref()
+        .is_some_and(|changed| !changed.local_modes.intersects(modes))
+}
+
 /// The modes of the terminal before this process changed them, for other programs that use it meanwhile.
 static ORIGINAL_MODES: OnceLock<Termios> = OnceLock::new();
 

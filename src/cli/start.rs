@@ -22,7 +22,7 @@ use tokio::net::unix::pipe;
 use tokio::process::Command;
 
 use super::advice::with_daemon_options;
-use super::problem::{CommandResult, Problem};
+use super::problem::{CommandResult, Problem, READ_ONLY};
 use crate::paths::ownership::{self, CreateFolderError, NO_LINK, Role, open_own};
 use crate::paths::{Paths, shell_word};
 
@@ -41,6 +41,9 @@ const READY_LIMIT_BYTES: u64 = 64;
 
 /// How much is read of the log at most, for the messages of a daemon before it died.
 const LOG_TAIL_LIMIT_BYTES: u64 = 16 * 1024;
+
+/// The hint for a folder that cannot be used.
+const OTHER_FOLDER_HINT: &str = "use another folder: sessionctl --home \"$HOME/.sessiond\" ls";
 
 /// The options that name a daemon and are passed to it when it is started.
 #[derive(Args, Clone, Debug, Default)]
@@ -108,7 +111,13 @@ pub(super) async fn acquire_start_lock(paths: &Paths) -> CommandResult<File> {
 fn open_own_file(options: &mut OpenOptions, path: &Path) -> CommandResult<File> {
     let options = options.create(true).mode(0o600).custom_flags(NO_LINK);
     let opened = options.open(path);
-    opened.map_err(|error| Problem::file_error("open", path, &error))
+    opened.map_err(|error| {
+        let problem = Problem::file_error("open", path, &error);
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => problem.hint(format!("{READ_ONLY}; {OTHER_FOLDER_HINT}")),
+            _ => problem,
+        }
+    })
 }
 
 /// Whether a process holds the daemon's lock.
@@ -276,8 +285,9 @@ fn parse_startup_error(text: &str) -> Option<Problem> {
 fn ensure_private_folder(role: Role, folder: &Path) -> CommandResult {
     ownership::create_and_check(role, folder).map_err(|error| match error {
         CreateFolderError::Untrusted(untrusted) => untrusted.into(),
-        CreateFolderError::Make { source, .. } => Problem::file_error("make the folder", folder, &source)
-            .hint("use another folder: sessionctl --home \"$HOME/.sessiond\" ls"),
+        CreateFolderError::Make { source, .. } => {
+            Problem::file_error("make the folder", folder, &source).hint(OTHER_FOLDER_HINT)
+        }
     })
 }
 

@@ -190,7 +190,9 @@ fn a_chat_names_its_own_commands() {
 #[test]
 fn a_chat_advises_what_can_be_typed_in_it() {
     let home = Home::new();
-    let mut terminal = Terminal::run_plain(&home, 80, &["chat", "--new"]);
+    // No editor is installed there.
+    let chat = in_shell(r#"PATH=/none exec "$0" "$@""#, &home.command(&["chat", "--new"]));
+    let mut terminal = Terminal::of(80, &chat);
     terminal.until("/exit or Ctrl-D leaves");
     terminal.until(MARK);
     terminal.says("one", "echo: one");
@@ -456,7 +458,7 @@ fn a_chat_says_that_its_last_turn_was_interrupted() {
     let id = home.said(&["new"]);
     home.run(&["send", &id, "[[limit 86400]]"]);
     let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]);
-    terminal.until("the last turn was interrupted; /continue continues it");
+    terminal.until("the last turn was cut short; /continue continues it");
     terminal.waiting().leave();
     home.said(&["continue", &id, "--at-reset"]);
     let reset = home.run(&["reset", &id]);
@@ -687,7 +689,9 @@ fn what_is_typed_during_a_turn_is_the_next_lines() {
     terminal.type_in("second\rthird one\r/mode\rwithout an en");
     home.said(&["cancel", &id]);
     let shown = terminal.until("the turn was cancelled");
-    assert!(!shown.contains("second"), "{shown:?}");
+    for line in ["queued: second", "queued: third one", "queued: /mode"] {
+        assert!(shown.contains(line), "{line}: {shown:?}");
+    }
     for answer in ["echo: second", "echo: third one", "Plan", "without an en"] {
         terminal.until(answer);
     }

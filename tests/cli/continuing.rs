@@ -70,7 +70,8 @@ fn what_makes_no_sense_is_told_with_what_does() {
         };
         home.said_pasted(command)
     };
-    hinted(&["send", &id, "[[fail context]]"], 6);
+    let told = home.printed(&["send", &id, "[[fail context]]"], 6);
+    home.said_pasted(commands(&told)[1]);
     assert_eq!(home.shown(&id)["head"], Value::Null);
     home.said(&["send", &id, "two"]);
     hinted(&["continue", &id, "--at", "+1h"], 5);

@@ -45,6 +45,8 @@ mod live;
 mod looking;
 mod moving;
 #[cfg(target_os = "linux")]
+mod next_steps;
+#[cfg(target_os = "linux")]
 mod picking;
 mod printed;
 #[cfg(target_os = "linux")]

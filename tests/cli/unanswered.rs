@@ -51,6 +51,8 @@ fn no_command_waits_for_a_daemon_that_stops_answering() {
     assert!(events.any(|line| line.contains("cancelling")));
 
     let frozen = daemon.freeze();
+    // Also that the daemon is waited for, long before it is given up.
+    chat.check_before_line("chat whose daemon is stopped", WIDE.into());
     for (name, child) in [
         ("send", send),
         ("attach", attach),
@@ -62,7 +64,6 @@ fn no_command_waits_for_a_daemon_that_stops_answering() {
         let expected = json!({"path": home.socket(), "pid": daemon.pid()});
         assert_eq!(error["data"], expected, "{error}");
     }
-    chat.check_before_line("chat whose daemon is stopped", WIDE.into());
     // The chat is still connected when the daemon answers again, and the turns run on.
     drop(frozen);
     chat.says("/history", "Begun");

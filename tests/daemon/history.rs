@@ -273,13 +273,13 @@ async fn replace_session(app: &App, id: ConversationId, how: &str) {
         app.send(id, "x").await;
     }
     if how.contains("edit") {
-        let edit = app.client.call(Edit {
+        let edit = app.answer(Edit {
             conversation_id: id.into(),
             at: checkpoints(app, id).await[0].id.to_string(),
             prompt: PromptContent::text("y"),
             ..Default::default()
         });
-        within(edit).await.unwrap();
+        edit.await;
     }
 }
 
@@ -312,12 +312,12 @@ async fn pages_lead_on_after_the_session_is_replaced() {
             assert_eq!(after, whole[count.min(kept)..], "{how}: after the first {count}");
         }
         for (place, steps) in places.iter().zip([&[3, 2, 1][..], &[2, 1], &[1], &[]]) {
-            let older = within(app.client.call(Checkpoints {
+            let older = app.answer(Checkpoints {
                 conversation_id: id.into(),
                 before: Some(place.id.clone()),
                 ..Default::default()
-            }));
-            let older = older.await.unwrap().checkpoints;
+            });
+            let older = older.await.checkpoints;
             let found: Vec<u64> = older.iter().map(|place| place.step).collect();
             assert_eq!(found, steps, "{how}: before step {}", place.step);
         }

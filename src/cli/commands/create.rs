@@ -6,7 +6,7 @@ use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
 use clap::{Args, ValueHint};
 
-use super::history::lost_hint;
+use super::history::{cut_short_hint, lost_hint};
 use super::set::suggest_setting;
 use super::{Context, real_folder, this_folder, unusable_folder, wire_words};
 use crate::cli::complete;
@@ -233,7 +233,8 @@ pub(in crate::cli) async fn fork(context: &mut Context<'_>, options: Fork) -> Co
     };
     let answer = create_branch(context, &daemon, &source, options.at.as_deref(), call).await;
     let advice = context.output.advice(source.id);
-    let answer = answer.map_err(|problem| problem.hint_if(ErrorKind::AgentError, lost_hint(&advice)));
+    let lost = cut_short_hint(&source, &advice).unwrap_or_else(|| lost_hint(&advice));
+    let answer = answer.map_err(|problem| problem.hint_if(ErrorKind::AgentError, lost));
     let answer = answer.map_err(|problem| match options.cwd.as_deref() {
         named @ Some(_) => unusable_folder(problem, named),
         None => {

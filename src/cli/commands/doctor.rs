@@ -14,13 +14,14 @@ use bridge_protocol::raw::RawJson;
 use bridge_protocol::{PROTOCOL_VERSION, method};
 use clap::Args;
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::Context;
 use crate::cli::advice::with_daemon_options;
 use crate::cli::connect::{Daemon, DaemonConnector};
 use crate::cli::humanize;
 use crate::cli::output::{ATTENTION, BAD, DIM, GOOD, Look, one_line};
-use crate::cli::problem::{CommandResult, DOCTOR_HINT, Exit, Problem};
+use crate::cli::problem::{CommandResult, DOCTOR_HINT, Exit, Problem, READ_ONLY};
 use crate::cli::start;
 use crate::paths::lock_holder::{belongs_to_daemon, data_folder_of};
 use crate::paths::ownership::{Role, Untrusted};
@@ -428,6 +429,11 @@ fn check_folder(path: &Path, what: &str) -> Diagnostic {
     let chmod = || format!("chmod 700 {}", shell_word(&path.to_string_lossy()));
     let is_usable = |path: &Path, how| access(path, how).is_ok();
     let (severity, found, next) = match fs::metadata(path) {
+        _ if is_read_only(path) => (
+            Severity::Error,
+            format!("cannot be written: {READ_ONLY}"),
+            format!("make it writable (mount -o remount,rw), {elsewhere}"),
+        ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match nearest_existing(path) {
             Some(above) if !is_usable(above, Access::WRITE_OK | Access::EXEC_OK) => (
                 Severity::Error,
@@ -468,6 +474,11 @@ fn check_folder(path: &Path, what: &str) -> Diagnostic {
         true => found,
         false => found.next(next),
     }
+}
+
+/// Whether the folder's file system is mounted read-only.
+fn is_read_only(path: &Path) -> bool {
+    nearest_existing(path).is_some_and(|found| access(found, Access::WRITE_OK) == Err(Errno::ROFS))
 }
 
 /// Reports data on a network file system, on which locks and syncs may not work.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
+use bridge_protocol::conversation::Conversation;
 use bridge_protocol::history::{Checkpoint, HistoryGap, HistoryPage};
 use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::{CheckpointId, ConversationId, ConversationRef, Cursor, UpstreamId};
@@ -75,7 +76,7 @@ pub(in crate::cli) async fn checkpoints(context: &mut Context<'_>, past: History
             prompt,
         ]);
     }
-    let no_turns = seen.no_turns(&context.output.advice(conversation.id));
+    let no_turns = seen.no_turns(&conversation, &context.output.advice(conversation.id));
     context.output.table(&table, &no_turns)?;
     seen.report(context)
 }
@@ -147,7 +148,7 @@ pub(in crate::cli) async fn history(context: &mut Context<'_>, past: HistoryArgs
     }
     let advice = context.output.advice(id);
     if shown?.0.is_empty() {
-        context.output.note(&seen.no_turns(&advice))?;
+        context.output.note(&seen.no_turns(&conversation, &advice))?;
     }
     if is_cut {
         let all = advice.history();
@@ -232,13 +233,14 @@ impl MissingHistory {
     }
 
     /// The message if no turn was listed, either because there is none or because none can be read.
-    fn no_turns(&self, advice: &Advice) -> String {
-        match self.gaps.is_empty() {
-            true => {
+    fn no_turns(&self, conversation: &Conversation, advice: &Advice) -> String {
+        match (self.gaps.is_empty(), cut_short_hint(conversation, advice)) {
+            (true, Some(hint)) => format!("no turns; {hint}"),
+            (true, None) => {
                 let send = advice.send("Hello");
                 format!("no turns yet; send the first prompt: {send}")
             }
-            false => format!("no turn can be read; {}", lost_hint(advice)),
+            (false, _) => format!("no turn can be read; {}", lost_hint(advice)),
         }
     }
 
@@ -249,10 +251,21 @@ impl MissingHistory {
     }
 }
 
+/// What to do about a last turn that was cut short, whose session may have no turns yet.
+pub(super) fn cut_short_hint(conversation: &Conversation, advice: &Advice) -> Option<String> {
+    let undo = match conversation.chain_length {
+        ..=1 => String::new(),
+        _ => format!("; go back to the earlier turns: {}", advice.undo()),
+    };
+    let continuing = advice.continue_turn("");
+    let hint = format!("the last turn was cut short; continue it: {continuing}{undo}");
+    conversation.cut_short.then_some(hint)
+}
+
 /// The hint for a missing transcript without a backup.
 pub(in crate::cli) fn lost_hint(advice: &Advice) -> String {
     format!(
-        "if its transcript is missing, put it back, or start a new chat under the same id: sessionctl reset {}",
+        "if its transcript is missing, put it back, or start an empty session, which undo takes back: sessionctl reset {}",
         advice.conversation
     )
 }

@@ -14,6 +14,7 @@ use crate::cli::prompt_text::readable_prompt;
 use crate::cli::select::ConversationArgs;
 use crate::cli::table::{Table, dim, left, plain, right, wrapped};
 use crate::cli::talk::question;
+use crate::cli::talk::turn::is_running;
 use crate::cli::tree::{TreeConversation, draw};
 
 /// How many columns are shown of a scheduled or queued text: enough to recognize it.
@@ -41,9 +42,10 @@ pub(in crate::cli) async fn show(context: &mut Context<'_>, target: Conversation
     let continuing = match conversation.state {
         // An imported copy has the limit, but nothing to continue.
         _ if !conversation.cut_short || !conversation.interrupts.is_empty() => None,
-        ConversationState::Limited if conversation.continuation.is_none() => Some("--at-reset"),
-        ConversationState::Interrupted => Some(""),
-        _ => None,
+        state if is_running(state) => None,
+        ConversationState::Limited if conversation.continuation.is_some() => None,
+        ConversationState::Limited => Some("--at-reset"),
+        _ => Some(""),
     };
     if let Some(options) = continuing.filter(|_| !context.output.json) {
         let command = context.output.advice(conversation.id).continue_turn(options);
@@ -134,12 +136,16 @@ fn show_facts(context: &mut Context<'_>, conversation: &Conversation, parent: St
         format!("turn {turn} for {}{held}{text}", clock.age(waiting.queued_at))
     });
     let open = if conversation.live { ", session open" } else { "" };
+    let cut_short = match humanize::is_idle_after_cut(conversation) {
+        true => ", last turn cut short",
+        false => "",
+    };
     let facts = [
         ("id", conversation.id.to_string()),
         ("title", conversation.title.clone()),
         (
             "state",
-            format!("{}{open}", humanize::wire_name(conversation.state)),
+            format!("{}{cut_short}{open}", humanize::wire_name(conversation.state)),
         ),
         ("agent", conversation.agent.to_string()),
         ("folder", conversation.cwd.clone()),

@@ -68,18 +68,18 @@ pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Conversati
     context.output.note_unedited(&done)
 }
 
-/// Starts a new chat under the same id.
+/// Starts an empty session in the same conversation.
 pub(in crate::cli) async fn reset(context: &mut Context<'_>, target: &ConversationArgs) -> CommandResult {
     let (daemon, conversation) = context.connect_and_select(target.name()).await?;
     let name = humanize::name_in_sentence(&conversation);
     if conversation.head.is_some() {
-        let what = format!("Start a new chat in {name}, without its history");
+        let what = format!("Start an empty session in {name}, without its history");
         confirm_unless_running(context, &conversation, &what, false)?;
     }
     let reset = method::Reset::of(conversation.id);
     let reset = context.call_and_print(&daemon, reset).await;
     reset.map_err(|problem| with_cancel_hint(problem, &conversation))?;
-    let mut done = format!("Reset {name}. Its next prompt starts a new chat.");
+    let mut done = format!("Reset {name}. Its next prompt starts an empty session.");
     if conversation.continuation.is_some() {
         done.push_str(" The scheduled continuation is cancelled.");
     }

@@ -24,10 +24,7 @@ const STATES: [(&str, &str); 8] = [
     ("awaiting", "A turn waits for your answer to a question"),
     ("cancelling", "A cancelled turn has not ended yet"),
     ("limited", "The last prompt hit a usage limit"),
-    (
-        "interrupted",
-        "A turn was interrupted, or a queued prompt is held",
-    ),
+    ("interrupted", "A turn was cut short, or a queued prompt is held"),
     ("moving", "The conversation is being moved to another folder"),
     (
         "failed",
@@ -232,14 +229,16 @@ fn state_cell(one: &Conversation, clock: &Clock) -> Cell {
         .as_ref()
         .map(|next| format!("continues {}", clock.short(next.at)));
     let asked = one.interrupts.len() as u64;
+    let is_cut = humanize::is_idle_after_cut(one);
     let notes = [
+        is_cut.then(|| "cut short".to_owned()),
         continues.or_else(|| resets_at.map(|at| format!("until {}", clock.short(at)))),
         (asked > 0).then(|| humanize::count(asked, "question", "questions")),
         (!one.queue.is_empty()).then(|| format!("{} queued", one.queue.len())),
     ];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     let style = match one.state {
-        _ if asked > 0 => ATTENTION,
+        _ if asked > 0 || is_cut => ATTENTION,
         ConversationState::Idle => DIM,
         ConversationState::Failed => BAD,
         ConversationState::Prompting | ConversationState::Moving => GOOD,

@@ -171,7 +171,10 @@ impl Context<'_> {
                 "cannot ask \"{}?\" without a terminal, and --yes was not given",
                 one_line(what)
             ));
-            return Err(problem.hint(format!("to confirm it: sessionctl --yes {}", this_command())));
+            return Err(problem.hint(format!(
+                "to confirm it: sessionctl --yes {}",
+                this_command(str::to_owned)
+            )));
         }
         let question = self
             .output
@@ -227,11 +230,17 @@ impl Context<'_> {
     }
 }
 
-/// The arguments of this process, quoted for a shell.
-fn this_command() -> String {
+/// The arguments of this process with this change, quoted for a shell.
+fn this_command(change: impl Fn(&str) -> String) -> String {
     let words = std::env::args_os().skip(1);
-    let words = words.map(|word| shell_word(&word.to_string_lossy()));
+    let words = words.map(|word| shell_word(&change(&word.to_string_lossy())));
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// This command with another name of the conversation.
+pub(super) fn this_command_about(named: &str, conversation: &str) -> String {
+    let renamed = |word: &str| if word == named { conversation } else { word }.to_owned();
+    format!("sessionctl {}", this_command(renamed))
 }
 
 /// The kind of the built-in agent.
@@ -397,15 +406,20 @@ pub(super) fn this_folder() -> CommandResult<String> {
     })
 }
 
-/// Resolves symbolic links in a folder of the command line, so that each folder has one name. A folder that does not exist is
-/// only made absolute; the daemon then reports the problem.
+/// Resolves symbolic links in a folder of the command line, so that each folder has one name. If it does not exist, those of
+/// its parent are resolved, and otherwise it is only made absolute; the daemon then reports the problem.
 fn real_folder(folder: &str) -> io::Result<String> {
     if folder.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));
     }
-    Path::new(folder)
+    let folder = Path::new(folder);
+    let in_parent = || {
+        let parent = std::path::absolute(folder).ok()?.parent()?.canonicalize().ok()?;
+        Some(parent.join(folder.file_name()?))
+    };
+    folder
         .canonicalize()
-        .or_else(|_| std::path::absolute(folder))
+        .or_else(|_| in_parent().map_or_else(|| std::path::absolute(folder), Ok))
         .and_then(utf8_path)
 }
 

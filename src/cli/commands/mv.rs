@@ -145,7 +145,16 @@ async fn tree(context: &mut Context<'_>, old: &str, new: &str, dry_run: bool) ->
         ..Default::default()
     };
     let answer = context.call_and_print(&daemon, call).await;
-    let answer = answer.map_err(|problem| with_folder_hint(problem, new))?;
+    let answer = answer.map_err(|problem| {
+        let problem = with_folder_hint(problem, new);
+        match Path::new(&old).exists() && !Path::new(new).exists() {
+            true => {
+                let (old, new) = (shell_word(&old), shell_word(new));
+                problem.hint_if(ErrorKind::InvalidCwd, format!("rename it first: mv {old} {new}"))
+            }
+            false => problem,
+        }
+    })?;
     if answer.plan.is_empty() {
         report_exceptions(context, &answer.kept, &answer.left_out)?;
         let old = one_line(&old);

@@ -14,7 +14,7 @@ use crate::cli::complete;
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::snapshot;
 use crate::cli::humanize;
-use crate::cli::output::one_line;
+use crate::cli::output::{Look, one_line, truncate};
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::select::{self, ConversationArgs, HERE};
 use crate::paths::shell_word;
@@ -52,6 +52,9 @@ pub(in crate::cli) struct Rename {
     #[arg(value_name = "TITLE")]
     title: Option<String>,
 }
+
+/// How many columns are shown of a value: enough to recognize it.
+const SHOWN_COLUMNS: usize = 60;
 
 /// The keys that are not options of the agent.
 const KEYS: [&str; 3] = ["title", "model", "mode"];
@@ -205,13 +208,17 @@ async fn change(
     let arrow = context.output.note_look.sign("→", "->");
     let done = changes.iter().map(|(key, _)| {
         let [old, new] = [&conversation, &changed].map(|one| value_of(one, key));
+        let [shown_old, shown] = [&old, &new].map(|value| truncate(value, SHOWN_COLUMNS, Look::default()));
         match old == new {
-            true => format!("{} stays {new}", one_line(key)),
-            false => format!("{} {old} {arrow} {new}", one_line(key)),
+            true => format!("{} stays {shown}", one_line(key)),
+            false => format!("{} {shown_old} {arrow} {shown}", one_line(key)),
         }
     });
     let done = done.collect::<Vec<String>>().join(", ");
-    let name = humanize::name_in_sentence(&changed);
+    let name = match changes.iter().any(|(key, _)| key == "title") {
+        true => humanize::short_id(changed.id),
+        false => humanize::name_in_sentence(&changed),
+    };
     context.output.note_unedited(&format!("Changed {name}: {done}"))?;
     // An earlier setting may have prevented the session from opening, so try it with the new ones.
     if unchecked.is_some()

@@ -156,7 +156,7 @@ fn what_has_a_form_that_is_not_known_is_shown_as_it_stands() {
 }
 
 #[test]
-fn what_else_stands_there_is_a_note() {
+fn of_the_asides_only_what_the_user_did_is_shown() {
     check(
         &[vec![
             message("user", &json!([text("go")])),
@@ -172,7 +172,6 @@ fn what_else_stands_there_is_a_note() {
 > go
 
 [Request interrupted by user]
-[note] <command-name>/clear</command-name> more
 [/model opus]
   -> Set model to opus
 

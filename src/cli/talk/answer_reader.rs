@@ -68,7 +68,7 @@ impl AnswerReader {
                 execute!(io::stderr(), EnableBracketedPaste)?;
             }
         }
-        keyboard::buffer_typed_events()?;
+        keyboard::buffer_typed_text()?;
         self.word.clear();
         Ok(())
     }

@@ -54,7 +54,7 @@ const HELP: &str = "  /help                  Show this list
   /rewind [TURN]         Drop later turns (without TURN: list the turns)
   /undo                  Undo the last edit, rewind, move or reset
   /fork [TURN]           Continue on a branch; this conversation is unchanged
-  /continue [OPTIONS]    Continue the interrupted turn (--at-reset, --at TIME)
+  /continue [OPTIONS]    Continue a turn cut short (--at-reset, --at TIME)
   /answer [ANSWER]       Answer the agent's open question
   /model [NAME]          Change the model (without NAME: list the models)
   /mode [NAME]           Change the mode (without NAME: list the modes)
@@ -296,7 +296,7 @@ impl ChatLoop {
             if conversation.cut_short {
                 context
                     .output
-                    .note_dim("the last turn was interrupted; /continue continues it")?;
+                    .note_dim("the last turn was cut short; /continue continues it")?;
             }
             return Ok(());
         }

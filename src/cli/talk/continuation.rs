@@ -1,4 +1,4 @@
-//! `continue`: continues a turn that a limit, a missing sign-in, a crash or a stop interrupted, now or at a time.
+//! `continue`: continues a turn that a limit, a missing sign-in, a crash or a stop cut short, now or at a time.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -25,8 +25,8 @@ use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::select::{ConversationArgs, HERE};
 use crate::paths::{shell_quoted, shell_word};
 
-/// Filters of `--all`: the states in which a conversation waits, and an interrupted turn in any state.
-const INTERRUPTED_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
+/// Filters of `--all`: the states in which a conversation waits, and a turn that was cut short in any state.
+const CUT_SHORT_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
     (Some(ConversationState::Limited), None),
     (Some(ConversationState::Interrupted), None),
     (Some(ConversationState::Failed), None),
@@ -36,7 +36,7 @@ const INTERRUPTED_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
 /// `continue`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without a time, continues now and follows the turn. If the agent has recorded the interrupted prompt, it is asked to continue, or \
+Without a time, continues now and follows the turn. If the agent has recorded the prompt that was cut short, it is asked to continue, or \
 the text of --text is sent. Otherwise the prompt is sent again, followed by that text. Queued prompts are sent after it.
 
 A scheduled continuation survives restarts and is sent exactly once. If you send a prompt earlier and the agent answers it, the \
@@ -55,7 +55,7 @@ Examples:
 pub(in crate::cli) struct Continue {
     #[command(flatten)]
     target: ConversationArgs,
-    /// Continue every interrupted conversation, except for turns that you cancelled
+    /// Continue every turn that was cut short, except for turns that you cancelled
     #[arg(long, conflicts_with = "conversation")]
     all: bool,
     /// Continue when the usage limit resets
@@ -67,12 +67,12 @@ pub(in crate::cli) struct Continue {
     /// Cancel the scheduled continuation
     #[arg(long)]
     cancel: bool,
-    /// Prompt to send (default: the scheduled one, or a request to continue); required if no turn was interrupted
+    /// Prompt to send (default: the scheduled one, or a request to continue); required if no turn was cut short
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["cancel", "all"])]
     text: Option<String>,
 }
 
-/// Continues a conversation now or later, or all interrupted conversations.
+/// Continues a conversation now or later, or all whose last turn was cut short.
 pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Continue) -> CommandResult {
     if options.all {
         return continue_all(context).await;
@@ -261,7 +261,7 @@ fn parse_time(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> 
 enum ContinueOutcome {
     /// It continues, now or at the reset of its limit.
     Continues,
-    /// Nothing was interrupted; its session is open again.
+    /// Nothing was cut short; its session is open again.
     Opened,
     /// The user has to answer its question.
     Asks,
@@ -271,12 +271,12 @@ enum ContinueOutcome {
     Failed,
 }
 
-/// Continues all interrupted conversations, and prints the outcome of each.
+/// Continues all conversations whose last turn was cut short, and prints the outcome of each.
 async fn continue_all(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
-    let conversations = find_interrupted(&daemon).await?;
+    let conversations = find_cut_short(&daemon).await?;
     if conversations.is_empty() {
-        context.output.note("No conversation was interrupted.")?;
+        context.output.note("No turn was cut short.")?;
     }
     let mut ended = Ok(());
     for conversation in conversations {
@@ -289,9 +289,9 @@ async fn continue_all(context: &mut Context<'_>) -> CommandResult {
     ended
 }
 
-async fn find_interrupted(daemon: &Daemon) -> CommandResult<Vec<Conversation>> {
+async fn find_cut_short(daemon: &Daemon) -> CommandResult<Vec<Conversation>> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
-    for (state, cut_short) in INTERRUPTED_FILTERS {
+    for (state, cut_short) in CUT_SHORT_FILTERS {
         let (listed, _) = collect_pages(usize::MAX, async |cursor, limit| {
             let list = method::ListConversations {
                 state,
@@ -408,7 +408,7 @@ fn report_outcome(
         (ContinueOutcome::Continues, None) => format!("continues now{queued}"),
         (ContinueOutcome::Opened, _) => detail,
         (ContinueOutcome::Asks, _) => format!("waits for an answer; {detail}"),
-        (ContinueOutcome::Nothing, _) if detail.is_empty() => "was not interrupted".to_owned(),
+        (ContinueOutcome::Nothing, _) if detail.is_empty() => "was not cut short".to_owned(),
         (ContinueOutcome::Nothing, _) => detail,
         (ContinueOutcome::Failed, _) => format!("could not be continued: {detail}"),
     };

@@ -3,7 +3,7 @@
 //! It must not know how the text is used.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -42,7 +42,16 @@ impl EditedText {
     }
 }
 
-/// Opens a text in `$VISUAL` or `$EDITOR` and returns it as the user left it. `other` is how to pass the new prompt without an
+/// The first editor of this list that is installed.
+fn installed_editor() -> Option<String> {
+    let folders = std::env::var_os("PATH")?;
+    let is_installed =
+        |name: &&str| std::env::split_paths(&folders).any(|folder| folder.join(name).is_file());
+    let mut known = ["sensible-editor", "editor", "vi", "nano"].into_iter();
+    known.find(is_installed).map(str::to_owned)
+}
+
+/// Opens a text in `$VISUAL`, `$EDITOR` or an installed editor, and returns it as the user left it. `other` is how to pass the new prompt without an
 /// editor.
 ///
 /// # Errors
@@ -52,7 +61,9 @@ pub(super) fn edit_text(text: &str, other: &str) -> CommandResult<EditedText> {
         let editor = std::env::var(name).ok()?;
         Some(editor).filter(|editor| !editor.trim().is_empty())
     });
-    let Some(editor) = editor else {
+    // Without a terminal, an editor would wait for a user who is not there.
+    let installed = || io::stdin().is_terminal().then(installed_editor).flatten();
+    let Some(editor) = editor.or_else(installed) else {
         return Err(
             Problem::usage("no new prompt was given, and no editor is set").hint(format!(
                 "give the prompt: {other}; - reads it from standard input, and EDITOR names an editor"

@@ -11,19 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crossterm::cursor::{MoveToColumn, MoveUp};
-use crossterm::event::{Event, KeyCode, KeyModifiers};
+use crossterm::event::{KeyCode, KeyModifiers};
 use crossterm::terminal::{Clear, ClearType};
 use crossterm::{execute, queue};
 use reedline::{
-    EditCommand, EditMode, Emacs, FileBackedHistory, Highlighter, Hinter, History, Prompt, PromptEditMode,
-    PromptHistorySearch, Reedline, ReedlineEvent, ReedlineRawEvent, Signal, SimpleMatchHighlighter,
-    StyledText, ValidationResult, Validator, default_emacs_keybindings,
+    EditCommand, EditMode, Emacs, FileBackedHistory, Highlighter, Hinter, History, HistoryItem, Prompt,
+    PromptEditMode, PromptHistorySearch, Reedline, ReedlineEvent, ReedlineRawEvent, Signal,
+    SimpleMatchHighlighter, StyledText, ValidationResult, Validator, default_emacs_keybindings,
 };
 use tokio::task::spawn_blocking;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::commands::Context;
-use crate::cli::keyboard;
+use crate::cli::keyboard::{self, LineEnd};
 use crate::cli::output::{DIM, Look, Output, columns_of, is_dumb_terminal, one_line};
 use crate::cli::problem::{CommandResult, Problem};
 use crate::cli::signals::{CtrlCListener, TerminalModes, suspend, turn_echo_off};
@@ -143,6 +143,21 @@ impl LineReader {
         })
     }
 
+    /// Adds a line to the history that the editor has not read.
+    fn remember(&mut self, line: &str) {
+        let Some(editor) = self
+            .editor
+            .as_mut()
+            .filter(|_| !line.is_empty() && !line.starts_with(' '))
+        else {
+            return;
+        };
+        let item = HistoryItem::from_command_line(line);
+        let saved = editor.history_mut().save(item).map(drop);
+        log_error("the history cannot be written", saved);
+        log_error("the history cannot be written", editor.sync_history());
+    }
+
     /// The text that was typed before the last line was interrupted.
     pub(super) fn unfinished(&self) -> &str {
         &self.unfinished
@@ -159,12 +174,15 @@ impl LineReader {
         interruption: impl Future<Output = ()>,
     ) -> CommandResult<LineInput> {
         let is_edited = self.reports_cursor;
-        let (kept, is_line) = next_line_of_events(|| Ok(keyboard::next_buffered_event()))
-            .map_err(|error| unreadable(&error))?;
+        let (kept, end) = keyboard::next_buffered_line();
         self.unfinished.push_str(&kept);
-        if is_line {
+        if end == Some(LineEnd::CtrlD) {
+            return Ok(LineInput::CtrlD);
+        }
+        if end.is_some() {
             let text = std::mem::take(&mut self.unfinished);
             output.note_unedited(&format!("{}{}", self.mark.0, one_line(&text)))?;
+            self.remember(&text);
             return Ok(LineInput::Text(text));
         }
         if let Some(mut editor) = self.editor.take_if(|_| is_edited) {
@@ -353,21 +371,15 @@ async fn read_plain_line(mark: PromptMark, mut is_ahead: bool) -> io::Result<(Li
     loop {
         io::stderr().write_all(shown.as_bytes())?;
         shown = NEXT_LINE;
-        if is_ahead {
-            let (more, is_line) = next_line_of_events(keyboard::poll_event)?;
-            text.push_str(&more);
-            is_ahead = is_line;
-            let end = if is_line { "\n" } else { "" };
-            io::stderr().write_all(format!("{more}{end}").as_bytes())?;
-        }
-        let whole = text.strip_suffix('\\').filter(|_| is_ahead);
-        match whole {
-            Some(continued) => {
-                text = format!("{continued}\n");
-                continue;
+        if std::mem::take(&mut is_ahead) {
+            let end = keyboard::read_line(&mut text)?;
+            let line_break = if end.is_some() { "\n" } else { "" };
+            io::stderr().write_all(format!("{text}{line_break}").as_bytes())?;
+            match end {
+                Some(LineEnd::Enter) => return Ok((LineInput::Text(text), has_reported)),
+                Some(LineEnd::CtrlD) => return Ok((LineInput::CtrlD, has_reported)),
+                None => {}
             }
-            None if is_ahead => return Ok((LineInput::Text(text), has_reported)),
-            None => {}
         }
         loop {
             tokio::select! {
@@ -395,29 +407,6 @@ async fn read_plain_line(mark: PromptMark, mut is_ahead: bool) -> io::Result<(Li
             _ => return Ok((LineInput::Text(whole.to_owned()), has_reported)),
         }
     }
-}
-
-/// The text of the next line among buffered events, and whether Enter ended it. Later events are not read.
-fn next_line_of_events(mut next: impl FnMut() -> io::Result<Option<Event>>) -> io::Result<(String, bool)> {
-    let mut text = String::new();
-    while let Some(event) = next()? {
-        let key = match event {
-            Event::Key(key) if key.is_press() => key,
-            Event::Paste(pasted) => {
-                text.push_str(&pasted);
-                continue;
-            }
-            _ => continue,
-        };
-        match key.code {
-            KeyCode::Enter => return Ok((text, true)),
-            KeyCode::Backspace => drop(text.pop()),
-            KeyCode::Tab => text.push('\t'),
-            KeyCode::Char(letter) if KeyModifiers::SHIFT.contains(key.modifiers) => text.push(letter),
-            _ => {}
-        }
-    }
-    Ok((text, false))
 }
 
 /// Removes reports of the cursor position (`ESC [ ROW ; COLUMN R`) from the text. A terminal on a slow connection may send one

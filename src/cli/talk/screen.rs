@@ -398,6 +398,10 @@ fn usage_line(usage: &Value, look: Look) -> String {
 fn token_count(tokens: u64) -> String {
     match tokens {
         0..1_000 => tokens.to_string(),
-        _ => format!("{}k", (tokens + 500) / 1_000),
+        1_000..999_500 => format!("{}k", (tokens + 500) / 1_000),
+        _ => match (tokens + 50_000) / 100_000 {
+            tenths if tenths % 10 == 0 => format!("{}M", tenths / 10),
+            tenths => format!("{}.{}M", tenths / 10, tenths % 10),
+        },
     }
 }

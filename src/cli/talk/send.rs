@@ -124,6 +124,14 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
         None => {
             let named = context.connect_and_select(name.as_deref()).await;
             named.map_err(|problem| {
+                let to = prompt_word(text.split_whitespace().next().unwrap_or(HERE));
+                let problem = match name.as_deref() {
+                    Some("-") => problem.hint_if(
+                        ErrorKind::NotFound,
+                        format!("the first word names the conversation: sessionctl send {to} -"),
+                    ),
+                    _ => problem,
+                };
                 with_text_hint(problem, name.as_deref().unwrap_or_default(), &text, |prompt| {
                     format!(
                         "the first word names the conversation; {}",
@@ -227,7 +235,7 @@ pub(super) fn with_text_hint(
     rest: &str,
     hint: impl FnOnce(&str) -> String,
 ) -> Problem {
-    let is_text = !first.is_empty() && first != HERE && !is_id(first);
+    let is_text = !["", "-", HERE].contains(&first) && !is_id(first);
     match problem.kind() {
         Some(ErrorKind::NotFound) if is_text => problem.hint(hint(format!("{first} {rest}").trim_end())),
         _ => problem,

@@ -31,7 +31,8 @@ use crate::cli::commands::Context;
 use crate::cli::connect::{Daemon, DaemonConnector};
 use crate::cli::event_stream::{self, EventStream};
 use crate::cli::humanize::{self, Clock};
-use crate::cli::output::ATTENTION;
+use crate::cli::keyboard;
+use crate::cli::output::{ATTENTION, DIM, one_line, truncate};
 use crate::cli::problem::{self, CommandResult, Exit, Problem};
 use crate::cli::progress::ProgressPoller;
 use crate::cli::signals::{self, CtrlCListener};
@@ -105,6 +106,8 @@ pub(super) struct ConversationFollower<'a> {
     /// Whether the daemon was stopped during the last turn.
     was_stopped: bool,
     has_reported_resume: bool,
+    /// Whether the user was told that the daemon is silent.
+    has_reported_silence: bool,
     /// Whether the user left before the end.
     pub(super) has_user_left: bool,
     /// The result of an edit.
@@ -230,6 +233,7 @@ impl<'a> ConversationFollower<'a> {
             was_overtaken: false,
             was_stopped: false,
             has_reported_resume: false,
+            has_reported_silence: false,
             has_user_left: false,
             edit_answer: None,
             last_cursor: None,
@@ -345,7 +349,7 @@ impl<'a> ConversationFollower<'a> {
         if !(daemon_died && is_cut_short) {
             return Ok(None);
         }
-        self.screen.note_dim("the turn was interrupted; continuing it")?;
+        self.screen.note_dim("the turn was cut short; continuing it")?;
         Ok(Some(FollowTarget::Continue(continue_now(self.id))))
     }
 
@@ -430,6 +434,7 @@ impl<'a> ConversationFollower<'a> {
         let mut figures = figures.and_then(|method| ProgressPoller::new(self.screen.output, daemon, method));
         let (mut answer, mut cancelling, mut has_cancelled) = (None::<StartAnswer>, None, false);
         let mut later_snapshot = None;
+        let mut typing = signals::is_echo_off().then(|| Box::pin(keyboard::wait_until_typed()));
         while !own.has_ended || (answer.is_none() && start.method().is_some()) {
             tokio::select! {
                 biased;
@@ -500,6 +505,12 @@ impl<'a> ConversationFollower<'a> {
                     self.take_answer(typed).await?;
                     self.handle_unattended_questions().await?;
                 }
+                typed = some_or_pending(typing.as_mut()), if !self.is_asking() => {
+                    typing = typed.is_ok().then(|| Box::pin(keyboard::wait_until_typed()));
+                    let lines = keyboard::buffer_typed_text().unwrap_or_default();
+                    self.report_typed_lines(&lines)?;
+                }
+                () = daemon.silent(), if !self.has_reported_silence => self.report_silence()?,
                 cancelled = some_or_pending(cancelling.as_mut()) => {
                     cancelling = None;
                     cancelled?;
@@ -596,11 +607,38 @@ impl<'a> ConversationFollower<'a> {
         &mut self,
         work: impl Future<Output = CommandResult<T>>,
     ) -> CommandResult<T> {
-        tokio::select! {
-            biased;
-            done = work => done,
-            () = self.ctrl_c.next_signal() => Err(self.stopped_waiting_problem()),
+        let (daemon, mut work) = (self.daemon(), pin!(work));
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = self.ctrl_c.next_signal() => return Err(self.stopped_waiting_problem()),
+                () = daemon.silent(), if !self.has_reported_silence => self.report_silence()?,
+            }
         }
+    }
+
+    /// Reports that the daemon does not answer, long before it is given up.
+    fn report_silence(&mut self) -> CommandResult {
+        self.has_reported_silence = true;
+        let recall = match self.screen.output.in_chat {
+            true => "; if it is given up, Up recalls the text",
+            false => "",
+        };
+        self.screen.note_dim(&format!("waiting for the daemon{recall}"))
+    }
+
+    /// Confirms lines that the user typed during the turn: the terminal does not echo them. They are sent after the turn.
+    fn report_typed_lines(&mut self, lines: &[String]) -> CommandResult {
+        let look = self.screen.output.note_look;
+        for line in lines.iter().filter(|line| !line.trim().is_empty()) {
+            let first = line.trim_start().lines().next().unwrap_or_default();
+            let shown = format!("queued: {}", one_line(first));
+            let shown = truncate(&shown, look.columns.unwrap_or(usize::MAX), look);
+            // The line of the answer that is not complete yet stays beside the spinner.
+            self.screen.note_verbatim(&look.paint(DIM, &shown))?;
+        }
+        Ok(())
     }
 
     /// Prints text whose line is not complete yet, and restores the terminal.
@@ -616,13 +654,13 @@ impl<'a> ConversationFollower<'a> {
         let failure = turn.failure.as_ref();
         let is_said = failure.is_some_and(|failure| self.screen.answer_ends_with(&failure.message));
         let problem = problem::of_turn(turn, &advice, is_said, &Clock::here())?;
-        let interrupted = |how: &str| Problem::new(problem.exit, format!("the turn was interrupted, {how}"));
+        let cut_short = |how: &str| Problem::new(problem.exit, format!("the turn was cut short, {how}"));
         Some(match (self.was_question_refused, self.was_overtaken) {
             _ if self.was_stopped => Problem::new(problem.exit, "the daemon was stopped during the turn")
                 .hint(format!("continue with: {}", advice.continue_turn(""))),
-            (true, _) => interrupted("and its question was refused")
+            (true, _) => cut_short("and its question was refused")
                 .hint(format!("send the next prompt: {}", advice.send("Continue"))),
-            (false, true) => interrupted("and another prompt was sent before it could be continued")
+            (false, true) => cut_short("and another prompt was sent before it could be continued")
                 .hint(format!("read the messages: {}", advice.history())),
             (false, false) => problem,
         })

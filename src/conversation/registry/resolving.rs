@@ -62,7 +62,7 @@ impl Registry {
         let newest = self.find_page(&filter, None, 1).await?;
         let newest = newest.first().map(|(_, id)| *id);
         newest.ok_or_else(|| ConversationError::NotFound {
-            what: format!("there is no conversation in the folder {cwd} yet"),
+            what: format!("there is no conversation in the folder {cwd}"),
         })
     }
 

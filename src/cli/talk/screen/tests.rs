@@ -16,6 +16,10 @@ fn usage_is_one_line() {
             "context 12% (25k of 200k tokens) - $0.42",
         ),
         (
+            json!({"used": 1_470_000, "size": 1_000_000}),
+            "context 147% (1.5M of 1M tokens)",
+        ),
+        (
             json!({"used": 1, "size": 0, "cost": {"amount": 3, "currency": "EUR"}}),
             "context 100% (1 of 0 tokens) - 3.00 EUR",
         ),

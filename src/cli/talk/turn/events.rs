@@ -69,10 +69,13 @@ impl ConversationFollower<'_> {
             .map(|it| clock.time_and_distance(it.at));
         let what = match (waiting.cut_short, scheduled) {
             (true, Some(at)) => {
-                format!("the interrupted turn will not be continued at {at}: this prompt was answered first")
+                format!(
+                    "the turn that was cut short will not be continued at {at}: this prompt was answered first"
+                )
             }
             (true, None) => {
-                "the interrupted turn can no longer be continued: this prompt was answered first".to_owned()
+                "the turn that was cut short can no longer be continued: this prompt was answered first"
+                    .to_owned()
             }
             (false, Some(at)) => {
                 format!(
@@ -290,7 +293,7 @@ impl ConversationFollower<'_> {
             }
             None if follows_running && !watches && !open.is_empty() => {
                 self.screen
-                    .note_dim("the turn was interrupted; its question is still open")?;
+                    .note_dim("the turn was cut short; its question is still open")?;
             }
             _ => {}
         }

@@ -252,7 +252,7 @@ impl ConversationFollower<'_> {
                 "client" => "answered by another client".to_owned(),
                 "cancel" => "question withdrawn: the turn was cancelled".to_owned(),
                 "agent" => "question withdrawn by the agent".to_owned(),
-                "reset" => "question withdrawn: a new chat was started".to_owned(),
+                "reset" => "question withdrawn: an empty session was started".to_owned(),
                 other => format!("answered by {}", one_line(other)),
             };
             self.screen.note_later(&how)?;
