@@ -66,8 +66,8 @@ struct UndoStack {
     current: Branch,
 }
 
-/// Returns the effect of the next undo. `None` if there is nothing to undo. The lineage is ordered oldest first. `is_lost`:
-/// whether a session can no longer be brought back.
+/// Returns the effect of the next undo. `None` if there is nothing to undo. The lineage is ordered oldest first.
+/// `is_passed_over`: whether this change is not for an undo of this conversation, so that the one before it is undone.
 ///
 /// An undo never reverts another undo. After two edits, the first undo returns to the head before the second edit, and
 /// the next undo to the head before the first edit. Automatic changes since then (a repair, or a roll that lost nothing which
@@ -76,7 +76,7 @@ struct UndoStack {
 pub fn next_undo(
     lineage: &[LineageEntry],
     links: &[Link],
-    is_lost: impl Fn(&EarlierHead) -> bool,
+    mut is_passed_over: impl FnMut(&UndoEffect) -> bool,
 ) -> Option<UndoEffect> {
     let UndoStack {
         changes: mut done,
@@ -84,18 +84,21 @@ pub fn next_undo(
     } = read_undo_stack(lineage);
     let cwd = links.last().map(|head| &head.cwd);
     loop {
-        match done.pop()? {
+        let (effect, branch) = match done.pop()? {
             // The folder was moved back while the chain was empty, so no entry records that.
-            UndoableChange::Moved { from } if Some(&from) == cwd => {}
-            UndoableChange::Moved { from } => return Some(UndoEffect::Move { cwd: from }),
-            UndoableChange::Branched(mut branch) => {
+            UndoableChange::Moved { from } if Some(&from) == cwd => continue,
+            UndoableChange::Moved { from } => (UndoEffect::Move { cwd: from }, None),
+            UndoableChange::Branched(branch) => {
                 let earlier = earlier_head(&branch, &current, lineage, links)?;
-                if earlier.left_by.is_some() || !is_lost(&earlier) {
-                    return Some(UndoEffect::Branch(Box::new(earlier)));
-                }
-                branch.sessions.append(&mut current.sessions);
-                current = branch;
+                (UndoEffect::Branch(Box::new(earlier)), Some(branch))
             }
+        };
+        if !is_passed_over(&effect) {
+            return Some(effect);
+        }
+        if let Some(mut branch) = branch {
+            branch.sessions.append(&mut current.sessions);
+            current = branch;
         }
     }
 }
@@ -197,13 +200,18 @@ fn read_undo_stack(lineage: &[LineageEntry]) -> UndoStack {
                 Some(index) if current.sessions.last() == Some(&entry.upstream_id) => {
                     done.remove(index);
                 }
-                // Changes after the branch are undone with it.
+                // Changes after the branch are undone with it, but not the moves of a conversation that stays in its folder.
                 _ => {
                     let is_branch = |done: &UndoableChange| matches!(done, UndoableChange::Branched(branch) if branch.sessions.last() == Some(&entry.upstream_id));
-                    if let Some(index) = done.iter().rposition(is_branch)
-                        && let Some(UndoableChange::Branched(earlier)) = done.drain(index..).next()
-                    {
-                        current = earlier;
+                    if let Some(index) = done.iter().rposition(is_branch) {
+                        let mut undone = done.split_off(index).into_iter();
+                        if let Some(UndoableChange::Branched(earlier)) = undone.next() {
+                            current = earlier;
+                        }
+                        let stays = entry.cwd == cwd;
+                        done.extend(
+                            undone.filter(|done| stays && matches!(done, UndoableChange::Moved { .. })),
+                        );
                     }
                 }
             },
@@ -318,6 +326,11 @@ mod tests {
     }
 
     impl Past {
+        /// A session that is lost is not gone back to after the conversation has left it automatically.
+        fn passes_over(&self, next: &UndoEffect) -> bool {
+            self.is_lost && matches!(next, UndoEffect::Branch(earlier) if earlier.left_by.is_none())
+        }
+
         fn new() -> Self {
             Self {
                 chain: Chain::default(),
@@ -373,7 +386,7 @@ mod tests {
         }
 
         fn next(&self) -> Option<(String, u64)> {
-            match next_undo(&self.lineage, self.chain.links(), |_| self.is_lost)? {
+            match next_undo(&self.lineage, self.chain.links(), |next| self.passes_over(next))? {
                 UndoEffect::Branch(earlier) => Some((
                     earlier.link.upstream_id.as_str().to_owned(),
                     earlier.dropped_turns,
@@ -397,10 +410,11 @@ mod tests {
         }
 
         fn undone(mut self) -> Self {
-            let undoing = match next_undo(&self.lineage, self.chain.links(), |_| self.is_lost).unwrap() {
-                UndoEffect::Branch(earlier) => *earlier,
-                UndoEffect::Move { cwd } => return self.moved(&cwd, LinkReason::Undone),
-            };
+            let undoing =
+                match next_undo(&self.lineage, self.chain.links(), |next| self.passes_over(next)).unwrap() {
+                    UndoEffect::Branch(earlier) => *earlier,
+                    UndoEffect::Move { cwd } => return self.moved(&cwd, LinkReason::Undone),
+                };
             let appended = self
                 .chain
                 .append(undoing.link, Fidelity::Full, Timestamp::UNIX_EPOCH);

@@ -115,23 +115,27 @@ fn find_undo_target(
 ) -> Result<Option<UndoEffect>, ConversationError> {
     let lineage = services.store.lineage_all(record.id)?;
     let links = record.chain.links();
+    let mut tree_moves = Vec::new();
     let mut effect = match session {
-        None => next_undo(&lineage, links, |earlier| {
-            check_session_exists(services, earlier).is_err()
+        None => next_undo(&lineage, links, |next| match next {
+            // Undoing it would take the conversation out of its folder, and the others would stay.
+            UndoEffect::Move { cwd } => {
+                let tree_move = moved_with_tree(services, record, cwd).transpose();
+                let is_tree_move = tree_move.is_some();
+                tree_moves.extend(tree_move);
+                is_tree_move
+            }
+            UndoEffect::Branch(earlier) => {
+                earlier.left_by.is_none() && check_session_exists(services, earlier).is_err()
+            }
         }),
         // The chain is no longer empty: another client has restored a history, or started one.
         Some(_) if !links.is_empty() => None,
         Some(session) => undo_to(session, &lineage, links),
     };
+    let tree_moves = tree_moves.into_iter().collect::<Result<Vec<Uuid>, _>>()?;
     match &mut effect {
-        Some(UndoEffect::Move { cwd }) => {
-            if let Some(id) = moved_with_tree(services, record, cwd)? {
-                return Err(ConversationError::PartOfTree {
-                    undo_id: id.to_string(),
-                });
-            }
-            folder::check_folder(cwd)?;
-        }
+        Some(UndoEffect::Move { cwd }) => folder::check_folder(cwd)?,
         Some(UndoEffect::Branch(earlier)) => {
             check_session_exists(services, earlier)?;
             let source_folder = folder_of_source(services, record, &lineage, &earlier.link)?;
@@ -142,7 +146,13 @@ fn find_undo_target(
                 earlier.link.cwd = folder;
             }
         }
-        None => {}
+        None => {
+            if let Some(id) = tree_moves.first() {
+                return Err(ConversationError::PartOfTree {
+                    undo_id: id.to_string(),
+                });
+            }
+        }
     }
     Ok(effect)
 }

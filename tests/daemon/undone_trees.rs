@@ -69,6 +69,34 @@ async fn an_undo_of_a_folder_leaves_the_next_undo_what_was_done_since() {
     }
 }
 
+/// A folder that was moved with everything in it stays where it is: an undo reverts the change before that.
+#[tokio::test]
+async fn an_undo_after_a_tree_move_goes_back_to_what_was_before_in_the_new_folder() {
+    for change in ["edit", "fork", "reset"] {
+        let home = Home::new();
+        let (old, new) = (home.folder_named("old"), home.folder_named("new"));
+        let (_daemon, app) = home.opened().await;
+        let id = app.begun(&old, &["one", "two"]).await;
+        match change {
+            "edit" => edit_last(&app, id, "other").await,
+            "fork" => drop(app.fork(id, true).await.unwrap()),
+            _ => drop(app.ask("conversation/reset", id).await),
+        }
+        fs::rename(&old, &new).unwrap();
+        let moved = move_tree(&app, &old, &new).await.unwrap().undo_id.unwrap();
+        app.ask("conversation/undo", id).await;
+        assert_eq!(app.get(id).await.cwd, new, "{change}");
+        assert_eq!(app.remembered(id).await, ["one", "two"], "{change}");
+        // Nothing is left but the move of the folder, which has an undo of its own.
+        let error = app.call("conversation/undo", json!({"conversationId": id})).await;
+        refused(error.map(drop), ErrorKind::Conflict);
+        fs::rename(&new, &old).unwrap();
+        undo_tree(&app, &moved).await.unwrap();
+        assert_eq!(app.get(id).await.cwd, old, "{change}");
+        assert_eq!(app.remembered(id).await, ["one", "two"], "{change}");
+    }
+}
+
 /// A transcript that was moved again is not part of the first move any more. An undo that would move nothing is
 /// refused.
 #[tokio::test]
