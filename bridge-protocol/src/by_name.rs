@@ -1,4 +1,4 @@
-//! Structs that are read by the names of their members, each of which they know.
+//! Reads structs by the names of their members only, and refuses unknown names.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for StructsAsMaps<D> {
     }
 }
 
-/// The visitor of a struct, or the members that it reads: refuses each that is not one of `fields`.
+/// Wraps the visitor of a struct and the map that it reads. Fails on a member that is not in `fields`.
 struct KnownMembers<R> {
     fields: &'static [&'static str],
     reader: R,

@@ -205,7 +205,7 @@ events! {
     },
     /// A complete turn is in the transcript, whichever program had it: from now on it can be resumed, forked and edited. Sent
     /// once, after the `turnEnded` of a turn of this daemon. Sent for such a turn even if its session is no longer the head,
-    /// unless the chain was cleared: it can follow a later event such as `undone`. Ignore it if its turn is gone.
+    /// unless the chain was cleared: it can follow a later event such as `undone`. Ignore it if its turn was undone.
     CheckpointSaved = "checkpointSaved" {
         /// The checkpoint after the turn.
         checkpoint: Checkpoint,

@@ -262,8 +262,8 @@ objects! {
 }
 
 impl Resumed {
-    /// The former head, if the conversation left it for less because the agent opened neither it nor a copy, although its
-    /// transcript is there.
+    /// The former head, if the agent opened neither it nor a copy, although its transcript exists, and a session with less
+    /// history replaced it.
     #[must_use]
     pub fn refused_head(&self) -> Option<&UpstreamId> {
         let keeps_less = matches!(self.via, Via::OlderLink | Via::Text | Via::Fresh);
@@ -272,8 +272,8 @@ impl Resumed {
 }
 
 impl LineageEntry {
-    /// The former head, if the conversation left it for less because the agent opened neither it nor a copy, although its
-    /// transcript is there.
+    /// The former head, if the agent opened neither it nor a copy, although its transcript exists, and a session with less
+    /// history replaced it.
     #[must_use]
     pub fn refused_head(&self) -> Option<&UpstreamId> {
         let keeps_less = self.reason == LineageReason::Rolled && self.fidelity < Fidelity::Full;

@@ -33,7 +33,7 @@ impl schemars::JsonSchema for OpenRpcDocument {
                 "info": { "type": "object" },
                 "methods": { "type": "array", "items": { "type": "object" } },
                 "x-notifications": {
-                    "description": "What the daemon sends by itself. OpenRPC has no member for that.",
+                    "description": "The notifications that the daemon sends. OpenRPC has no member for them.",
                     "type": "array",
                     "items": { "type": "object" },
                 },

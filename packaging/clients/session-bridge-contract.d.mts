@@ -214,8 +214,8 @@ export interface CheckpointPage {
 /**
  * A complete turn is in the transcript, whichever program had it: from now on it can be resumed, forked and edited.
  * Sent once, after the `turnEnded` of a turn of this daemon. Sent for such a turn even if its session is no longer
- * the head, unless the chain was cleared: it can follow a later event such as `undone`. Ignore it if its turn is
- * gone.
+ * the head, unless the chain was cleared: it can follow a later event such as `undone`. Ignore it if its turn was
+ * undone.
  */
 export interface CheckpointSavedEvent {
   /** The checkpoint after the turn. */
@@ -957,7 +957,7 @@ export interface OpenRpcDocument {
   methods: Record<string, any>[];
   /** The version of OpenRPC that it follows. */
   openrpc: "1.3.2";
-  /** What the daemon sends by itself. OpenRPC has no member for that. */
+  /** The notifications that the daemon sends. OpenRPC has no member for them. */
   "x-notifications"?: Record<string, any>[];
 }
 

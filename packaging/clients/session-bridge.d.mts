@@ -24,7 +24,7 @@ export class ConnectionError extends Error {
  * `conversation/continue`, then repeat the prompt with this `requestId`. Without `continue`, it takes the interrupted turn's place.
  */
 export class CutShortError extends Error {
-  /** The prompt's. */
+  /** The prompt's request id. */
   readonly requestId: string;
 }
 

@@ -34,7 +34,7 @@ export class CutShortError extends Error {
   name = "CutShortError";
   constructor(requestId) {
     super("the prompt was not sent again, because its conversation was cut short: continue it, then repeat the prompt");
-    /** The prompt's. */
+    /** The prompt's request id. */
     this.requestId = requestId;
   }
 }

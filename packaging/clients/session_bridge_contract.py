@@ -261,8 +261,8 @@ class CheckpointPage(_CheckpointPage, total=False):
 class CheckpointSavedEvent(TypedDict):
     """A complete turn is in the transcript, whichever program had it: from now on it can be resumed, forked and edited.
     Sent once, after the `turnEnded` of a turn of this daemon. Sent for such a turn even if its session is no longer
-    the head, unless the chain was cleared: it can follow a later event such as `undone`. Ignore it if its turn is
-    gone.
+    the head, unless the chain was cleared: it can follow a later event such as `undone`. Ignore it if its turn was
+    undone.
     """
 
     # The checkpoint after the turn.
@@ -1261,7 +1261,7 @@ _OpenRpcDocumentMembers = TypedDict(
     "_OpenRpcDocumentMembers",
     {
         "components": "Dict[str, Any]",
-        # What the daemon sends by itself. OpenRPC has no member for that.
+        # The notifications that the daemon sends. OpenRPC has no member for them.
         "x-notifications": "List[Dict[str, Any]]",
     },
     total=False,

@@ -64,7 +64,7 @@ pub struct NewLink {
 /// Why the chain is cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClearReason {
-    /// The user starts a new chat under the same id.
+    /// The user starts an empty session in the same conversation.
     Reset,
     /// The conversation was deleted.
     Deleted,

@@ -1,5 +1,5 @@
 //! Finds the change that an undo reverts: the last edit, fork in place, move, reset or clear in a lineage that was not yet
-//! undone, or the last roll that left a whole session for less.
+//! undone, or the last roll that replaced a whole session with less history.
 
 use bridge_protocol::UpstreamId;
 use bridge_protocol::link::{LineageEntry, LineageReason, Link, LinkReason, Relation, RollCause};
@@ -67,11 +67,11 @@ struct UndoStack {
 }
 
 /// Returns the effect of the next undo. `None` if there is nothing to undo. The lineage is ordered oldest first.
-/// `is_passed_over`: whether this change is not for an undo of this conversation, so that the one before it is undone.
+/// `is_passed_over`: whether to skip a change and undo the one before it.
 ///
 /// An undo never reverts another undo. After two edits, the first undo returns to the head before the second edit, and
-/// the next undo to the head before the first edit. Automatic changes since then (a repair, or a roll that lost nothing which
-/// is still there) belong to the abandoned branch.
+/// the next undo to the head before the first edit. Automatic changes since then (a repair, or a roll that left no session
+/// that can be restored) belong to the abandoned branch.
 #[must_use]
 pub fn next_undo(
     lineage: &[LineageEntry],

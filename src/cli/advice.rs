@@ -32,7 +32,7 @@ impl Advice {
         self.command("checkpoints", "", "/rewind")
     }
 
-    /// Continues the turn that was cut short with these options.
+    /// Continues, with these options, the turn that was cut short.
     pub(super) fn continue_turn(&self, options: &str) -> String {
         self.same_command("continue", options)
     }

@@ -52,7 +52,7 @@ const TEMPLATE: &str =
     "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 
 const AFTER_HELP: &str = "\
-Without a command, sessionctl lets you pick or start a conversation on a terminal, and chat in it.
+Without a command, on a terminal, sessionctl lets you pick or start a conversation and chat in it.
 
 Examples:
   sessionctl new --title 'First steps'
@@ -159,7 +159,7 @@ pub(super) enum Command {
     #[command(hide = true)]
     Rename(set::Rename),
     Mv(mv::Mv),
-    /// Start an empty session; undo takes it back
+    /// Start an empty session; can be undone
     ///
     /// The next prompt starts without the history. To bring the history back, use sessionctl undo.
     Reset(ConversationArgs),
@@ -343,7 +343,7 @@ pub(super) fn invalid_call(error: &clap::Error, line: &[OsString]) -> Problem {
         && line
             .iter()
             .any(|word| word.is_empty() || word.as_encoded_bytes().ends_with(b"="));
-    tip = tip.or(is_empty.then_some("an empty value was given, perhaps by a variable that is not set"));
+    tip = tip.or(is_empty.then_some("an empty value was given, perhaps from a variable that is not set"));
     let called = command().ignore_errors(true).try_get_matches_from(line).ok();
     let called = called.and_then(|called| called.subcommand_name().map(str::to_owned));
     if let (Some(name), Some(ContextValue::String(unknown))) =

@@ -28,7 +28,7 @@ pub(super) struct Daemon {
     /// The connector that found it.
     connector: DaemonConnector,
     socket: PathBuf,
-    /// Whether it has been silent for so long that the user is told.
+    /// Whether it has been silent long enough to notify the user.
     is_silent: watch::Sender<bool>,
     /// What its lock file says, if it names this socket.
     pub(super) lock: LockFile,
@@ -57,7 +57,7 @@ pub(super) const LISTEN_RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// How long a command waits before it checks whether the daemon still answers. An agent is often silent for longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long that check may take before the user is told.
+/// How long that check may take before the user is notified.
 const CHECK_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
 /// How long to wait for a daemon to confirm that it still runs, before the next command is sent anyway.

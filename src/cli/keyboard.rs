@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::lock;
 use super::signals::open_terminal;
 
-/// What was typed while no line was read. It is no answer to a question, but the next lines.
+/// What was typed while no line was read. It becomes the next lines, and never answers a question.
 static TYPED_TEXT: Mutex<TypedText> = Mutex::new(TypedText {
     lines: VecDeque::new(),
     unfinished: String::new(),

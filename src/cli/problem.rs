@@ -481,7 +481,7 @@ fn hint_about(error: &BridgeError, id: &str) -> Option<String> {
             format!("in the conversation's new folder, run: sessionctl mv {id} .")
         }
         ErrorKind::NotResumable => format!(
-            "list what was tried: sessionctl lineage {id}; start an empty session, which undo takes back: sessionctl reset {id}"
+            "list what was tried: sessionctl lineage {id}; start an empty session (can be undone): sessionctl reset {id}"
         ),
         ErrorKind::InterruptResolved => format!("list the open questions: sessionctl show {id}"),
         _ => return None,
@@ -541,7 +541,7 @@ pub(super) fn of_turn(turn: &TurnResult, advice: &Advice, is_said: bool, clock: 
         }
         FailureKind::ContextOverflow => {
             format!(
-                "branch off before the history grew too long: {}; or start an empty session, which undo takes back: \
+                "branch off before the history grew too long: {}; or start an empty session (can be undone): \
                  sessionctl reset {}",
                 advice.fork("-2"),
                 advice.conversation

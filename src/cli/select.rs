@@ -236,7 +236,10 @@ async fn with_candidates(daemon: &Daemon, mut problem: Problem, word: &str) -> P
     let first = humanize::short_id(problem.candidates[0].id);
     match is_id(word) {
         true => problem.hint("give more characters of the id"),
-        false => problem.hint(format!("name it by its id: {}", this_command_about(word, &first))),
+        false => problem.hint(format!(
+            "name it by its id, for example: {}",
+            this_command_about(word, &first)
+        )),
     }
 }
 

@@ -141,7 +141,7 @@ pub(super) fn turn_echo_off() -> io::Result<TerminalModes> {
     })
 }
 
-/// Whether keys are passed on to this process unseen, as after [`turn_echo_off`].
+/// Whether typed keys reach this process without an echo, as after [`turn_echo_off`].
 pub(super) fn is_echo_off() -> bool {
     let modes = LocalModes::ICANON | LocalModes::ECHO;
     lock(&CHANGED_MODES)

@@ -67,7 +67,12 @@ pub(super) fn find_prompt(
         Some(uuid) => match opened.find(anchor.owner.as_ref().unwrap_or(id).as_str(), uuid) {
             Some(message) => message + 1,
             // The backup is older than the anchor.
-            None if backup.is_some() => return PromptArrival::Absent,
+            None if backup
+                .as_ref()
+                .is_some_and(|backup| backup.has_session(id.as_str())) =>
+            {
+                return PromptArrival::Absent;
+            }
             None => return PromptArrival::Unknown,
         },
     };

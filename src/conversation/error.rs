@@ -30,7 +30,7 @@ pub enum ConversationError {
         name: AgentName,
         /// The names of all agents.
         known: String,
-        /// The command that installs it, if it is one that the daemon would find by itself.
+        /// The command that installs it, if the daemon finds this agent automatically.
         install: Option<String>,
     },
     /// There is no such checkpoint.
@@ -444,7 +444,7 @@ fn attempts_text(attempts: &[Attempt]) -> String {
     }
 }
 
-/// The least of the history that was requested, as the end of a clause.
+/// The least history that was requested, as the end of a clause.
 fn required_history(fidelity: Fidelity) -> &'static str {
     match fidelity {
         Fidelity::Full => " with its whole history",

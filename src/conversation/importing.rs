@@ -48,6 +48,10 @@ pub(super) use placed_files::PlacedFiles;
 use placed_files::place_files;
 use translation::NameTranslation;
 
+/// The highest revision that an import takes over, since bundles may contain any number. Beyond twice this, many programs do not
+/// read the numbers of JSON exactly.
+const MAX_REVISION: u64 = 1 << 52;
+
 /// An imported conversation whose files are in place but that is not recorded yet.
 pub(super) struct PreparedImport {
     pub(super) placed_files: PlacedFiles,
@@ -516,6 +520,8 @@ fn new_record(
     };
     record.failure.clone_from(&manifest.failure);
     record.created_at = exported.created_at;
+    // Clients may still know an earlier revision under this id.
+    record.revision = exported.revision.min(MAX_REVISION).saturating_add(1);
     let sessions: BTreeSet<(AgentName, UpstreamId)> = lineage
         .iter()
         .filter(|entry| !entry.upstream_id.is_empty())

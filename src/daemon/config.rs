@@ -85,8 +85,8 @@ pub struct Limits {
     /// How many milliseconds an agent may take from its start to its answer to `initialize`. Adapters need 300; a
     /// cold disk or a busy machine needs much more.
     pub agent_start_ms: u64,
-    /// How many milliseconds an agent may take to open, fork or close a session, or to change a setting. Opening reads
-    /// the whole transcript: a gigabyte takes an agent most of a minute.
+    /// How many milliseconds an agent may take to open, fork or close a session, or (at most 60 s) to change a
+    /// setting. Opening reads the whole transcript: a gigabyte takes an agent most of a minute.
     pub session_open_ms: u64,
     /// How many scheduled continuations may run at a time.
     pub continuations: usize,

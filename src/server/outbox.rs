@@ -31,7 +31,7 @@ pub struct OutboxLimits {
     /// The most queued messages. The fastest agent sends 800,000 updates a second. The queue holds those of 80 ms, for which
     /// a busy machine may not let the client run.
     pub messages: usize,
-    /// The most queued bytes, including line endings, if [`QueueMemory`] allows no less. A single larger message is accepted if
+    /// The most queued bytes, including line endings. [`QueueMemory`] may allow fewer. A single larger message is accepted if
     /// the queue is empty.
     pub bytes: usize,
 }
@@ -65,11 +65,11 @@ pub struct QueueMemory {
 }
 
 impl QueueMemory {
-    /// How much one queue may hold now: as much as is still free. One client that does not read takes half of the total that
-    /// way, two take a third each, and there is always something left for those that read.
-    fn allowance(&self) -> usize {
-        let used = self.used_bytes.load(Ordering::Relaxed);
-        TOTAL_BYTES.saturating_sub(used).max(OWN_BYTES)
+    /// How much a queue that holds `own` bytes may hold now: half of what the other queues leave. One client that does not
+    /// read takes half of the total that way, two take a third each, and there is always something left for those that read.
+    fn allowance(&self, own: usize) -> usize {
+        let of_others = self.used_bytes.load(Ordering::Relaxed).saturating_sub(own);
+        (TOTAL_BYTES.saturating_sub(of_others) / 2).max(OWN_BYTES)
     }
 }
 
@@ -236,7 +236,7 @@ impl Outbox {
     /// # Errors
     /// [`PushError::Closed`] only.
     pub async fn push(&self, parts: &[&str]) -> Result<(), PushError> {
-        self.push_within(&self.shared.limits, parts).await
+        self.push_within(1, parts).await
     }
 
     /// Like [`Outbox::push`], but uses only half of the queue, so that a long series of messages leaves room for urgent ones.
@@ -244,21 +244,17 @@ impl Outbox {
     /// # Errors
     /// [`PushError::Closed`] only.
     pub(crate) async fn push_leaving_room(&self, parts: &[&str]) -> Result<(), PushError> {
-        let OutboxLimits { messages, bytes } = self.shared.limits;
-        let half = OutboxLimits {
-            messages: (messages / 2).max(1),
-            bytes: bytes / 2,
-        };
-        self.push_within(&half, parts).await
+        self.push_within(2, parts).await
     }
 
-    async fn push_within(&self, limits: &OutboxLimits, parts: &[&str]) -> Result<(), PushError> {
+    /// Pushes a message that may use one part of the queue, of `share` equal parts.
+    async fn push_within(&self, share: usize, parts: &[&str]) -> Result<(), PushError> {
         loop {
             let room = self.shared.room.notified();
             tokio::pin!(room);
             // Enabled before the attempt, so that room that becomes available in between is not missed.
             room.as_mut().enable();
-            match self.try_push_within(limits, parts) {
+            match self.try_push_within(share, parts) {
                 Err(PushError::Full) => room.await,
                 outcome => return outcome,
             }
@@ -270,10 +266,10 @@ impl Outbox {
     /// # Errors
     /// As [`SubscriptionSink::try_send`].
     pub fn try_push(&self, parts: &[&str]) -> Result<(), PushError> {
-        self.try_push_within(&self.shared.limits, parts)
+        self.try_push_within(1, parts)
     }
 
-    fn try_push_within(&self, limits: &OutboxLimits, parts: &[&str]) -> Result<(), PushError> {
+    fn try_push_within(&self, share: usize, parts: &[&str]) -> Result<(), PushError> {
         let length = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
         let shared = &self.shared;
         let mut state = shared.lock();
@@ -281,8 +277,8 @@ impl Outbox {
             return Err(PushError::Closed);
         }
         let limits = OutboxLimits {
-            bytes: limits.bytes.min(shared.memory.allowance()),
-            ..*limits
+            messages: (shared.limits.messages / share).max(1),
+            bytes: shared.limits.bytes.min(shared.memory.allowance(state.bytes)) / share,
         };
         if !limits.has_room(state.messages, state.bytes, length) {
             return Err(PushError::Full);

@@ -335,12 +335,8 @@ fn a_session_is_deleted_whose_editor_left_before_the_answer() {
     editor.prompt(&session, &"long ".repeat(100_000)).result();
     let conversations = || -> Vec<Value> {
         let listed = run(&home, &["ls", "--all", "--json"]);
-        let mut listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
-        listed["conversations"]
-            .as_array_mut()
-            .unwrap()
-            .drain(..)
-            .collect()
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        listed["conversations"].as_array().unwrap().clone()
     };
     let count = conversations().len();
     let mut leaving = Stalled::start(&home);

@@ -404,8 +404,7 @@ fn a_whole_session_that_is_left_for_text_is_gone_back_to_with_a_command() {
     let home = Home::new();
     configure(home.path(), "");
     let daemon = home.start();
-    let (mut editor, session) = Editor::in_session(&home);
-    editor.prompt(&session, "one").result();
+    let (_editor, session) = Editor::after_one_turn(&home);
     daemon.kill();
     change_requests(home.path(), OPENS_NOTHING);
     let daemon = home.start();
@@ -541,7 +540,7 @@ fn what_comes_before_the_agents_answer_follows_the_answer_to_the_editor() {
     }
 }
 
-/// The agent reports its commands only after the first load, and is waited for at the next one.
+/// The agent reports its commands only after the first load. The next load waits for them.
 #[test]
 fn a_load_waits_for_the_commands_of_an_agent_that_was_slow_before() {
     let able = r#"{"sessionCapabilities":{"resume":{},"close":{}}}"#;

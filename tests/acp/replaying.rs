@@ -58,7 +58,7 @@ fn begin_unaccepted(editor: &mut Editor, session: &str, home: &Home, gate: &Gate
     (turn, setting)
 }
 
-/// Writes a prompt to a transcript, as an agent does that writes it before it sends anything.
+/// Writes a prompt to a transcript, like an agent that writes prompts before it sends anything.
 fn write_prompt(transcript: &Path, text: &str) {
     let written = fs::read_to_string(transcript).unwrap();
     let records = written

@@ -34,6 +34,18 @@ fn a_new_title_reaches_the_editors_that_have_the_session_open() {
     assert!(!answered.kinds().contains(&"session_info_update"), "{answered:?}");
 }
 
+/// The line of a script that reports this title.
+fn titled(title: &str) -> String {
+    scripted::update(&json!({"sessionUpdate": "session_info_update", "title": title}))
+}
+
+/// The titles that were reported, in order.
+fn titles(messages: &[Value]) -> Vec<Value> {
+    let updates = messages.iter().map(|message| &message["params"]["update"]);
+    let infos = updates.filter(|update| update["sessionUpdate"] == "session_info_update");
+    infos.map(|info| info["title"].clone()).collect()
+}
+
 /// The agent's latest title is used until a client sets one.
 #[test]
 fn the_latest_title_of_the_agent_counts_unless_a_client_gave_one() {
@@ -41,15 +53,6 @@ fn the_latest_title_of_the_agent_counts_unless_a_client_gave_one() {
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
     let session = editor.new_session_of("scripted", &home);
-    let titled = |title: &str| {
-        let update = json!({"sessionUpdate": "session_info_update", "title": title});
-        scripted::update(&update)
-    };
-    let titles = |messages: &[Value]| -> Vec<Value> {
-        let updates = messages.iter().map(|message| &message["params"]["update"]);
-        let infos = updates.filter(|update| update["sessionUpdate"] == "session_info_update");
-        infos.map(|info| info["title"].clone()).collect()
-    };
     let stored = || show(&home, &session)["title"].clone();
     scripted::answer(&home, &json!({"session/set_mode": {"result": {}}}));
     for title in ["first", "second"] {
@@ -74,10 +77,6 @@ fn a_title_that_only_repeats_a_later_prompt_does_not_count() {
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
     let session = editor.new_session_of("scripted", &home);
-    let titled = |title: &str| {
-        let update = json!({"sessionUpdate": "session_info_update", "title": title});
-        scripted::update(&update)
-    };
     // Every prompt here begins like this.
     let beginning = titled("")[..20].to_owned() + "…";
     for (title, stored) in [
@@ -86,11 +85,7 @@ fn a_title_that_only_repeats_a_later_prompt_does_not_count() {
         (&*beginning, "a name"),
     ] {
         let answered = editor.prompt(&session, &titled(title));
-        let updates = answered.before.iter().map(|message| &message["params"]["update"]);
-        let last = updates
-            .filter(|update| update["sessionUpdate"] == "session_info_update")
-            .last();
-        assert_eq!(last.unwrap()["title"], stored);
+        assert_eq!(titles(&answered.before).last(), Some(&json!(stored)));
         assert_eq!(show(&home, &session)["title"], stored);
     }
 }

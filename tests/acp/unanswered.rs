@@ -20,8 +20,8 @@ pub(super) fn begin_held_setting(home: &Home, session: &str, gate: &Gate) -> Chi
     setting
 }
 
-/// The session is loaded by its editor and by another one, for which the agent is to be started again. It is listed and
-/// read, and a prompt that waits is cancelled.
+/// Loads the session in another editor, which needs the agent to be started again, and in its own. Lists and reads the
+/// session, and cancels a waiting prompt.
 fn check_other_requests(home: &Home, editor: &mut Editor, session: &str) {
     let mut other = Editor::with(home, json!({"fs": {"readTextFile": true}}));
     for editor in [&mut other, &mut *editor] {
@@ -136,7 +136,7 @@ fn a_command_that_makes_a_branch_is_cancelled_while_the_agent_makes_it() {
     }
 }
 
-/// What the agent accepts counts, even if the client was told that it does not answer and has set something else since.
+/// The mode is recorded even though the client got an error for it and has changed another setting since.
 #[test]
 fn a_setting_that_the_agent_accepts_late_is_recorded() {
     let configured = scripted::configured(

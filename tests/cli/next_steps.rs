@@ -1,4 +1,4 @@
-//! The command that helps next: after a turn that was cut short, in a renamed folder, and where a word does not fit.
+//! Hints that name the next command: after a turn was cut short, in a renamed folder, and for an invalid argument.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use super::terminal::{MARK, Terminal};
 use super::{check, run, text};
 use crate::failing_calls::{Call, Calls};
 
-/// The conversation is idle again, but the user has not yet got what they wanted.
+/// The conversation is idle, but its last turn did not finish.
 #[test]
 fn a_turn_that_was_cut_short_is_marked_where_the_user_looks() {
     let home = Home::new();
@@ -63,14 +63,11 @@ fn an_edit_on_a_full_disk_names_what_brings_the_turns_back() {
         told.contains("free some space") && told.contains(&continues),
         "{told}"
     );
-    for (arguments, code) in [
-        (&["history", &id][..], 0),
-        (&["checkpoints", &id], 0),
-        (&["fork", &id], 6),
-    ] {
-        let told = printed(arguments, code);
-        assert_eq!(commands(&told), [&*continues, &undo], "{arguments:?}");
+    for command in ["history", "checkpoints"] {
+        let told = printed(&[command, &id], 0);
+        assert_eq!(commands(&told), [&*continues, &undo], "{command}");
     }
+    assert_eq!(commands(&printed(&["fork", &id], 6)), [&*continues]);
     calls.succeed();
     check(&run(home.path(), &["continue", &id]), 0, "echo: new\n");
     let undone = run(home.path(), &["undo", &id]);
@@ -79,7 +76,7 @@ fn an_edit_on_a_full_disk_names_what_brings_the_turns_back() {
     assert!(text(&run(home.path(), &["history", &id]).stdout).contains("> one"));
 }
 
-/// The folder under its old name no longer exists, so the conversations in it may be meant.
+/// The old folder no longer exists, so its conversations may belong to the new one.
 #[test]
 fn a_renamed_folder_is_moved_with_the_command_that_is_named() {
     let home = Home::new();
@@ -88,7 +85,7 @@ fn a_renamed_folder_is_moved_with_the_command_that_is_named() {
         fs::create_dir_all(folder).unwrap();
     }
     let id = home.said(&["new", "--cwd", old.to_str().unwrap()]);
-    // A newer one, but of another parent.
+    // A newer conversation, but its folder has another parent.
     home.said(&["new", "--cwd", elsewhere.to_str().unwrap()]);
     fs::rename(&old, &new).unwrap();
     fs::remove_dir(&elsewhere).unwrap();
@@ -102,7 +99,7 @@ fn a_renamed_folder_is_moved_with_the_command_that_is_named() {
     assert!(text(&in_new(&show).stdout).contains(&id));
     assert_eq!(in_new(&["rm", "."]).status.code(), Some(0));
     let told = check_printed(&["show . after rm"], &in_new(&show), 4);
-    assert!(!told.contains("yet"), "{told}");
+    assert!(!told.contains("sessionctl mv"), "{told}");
 }
 
 /// A branch at an earlier turn keeps most of the history.
@@ -131,7 +128,7 @@ fn the_transcript_of_a_deleted_conversation_is_adopted_with_the_command_that_is_
     assert!(home.said(&["history", &adopted]).contains("echo: one"));
 }
 
-/// As `git` does it.
+/// Without `VISUAL` and `EDITOR`, `edit` runs the first known editor that is installed.
 #[test]
 fn an_edit_opens_the_editor_of_the_system() {
     let home = Home::new();
@@ -167,12 +164,12 @@ fn a_folder_that_was_not_renamed_is_renamed_first() {
         told.contains(&format!("rename it first: mv {old} {new}")),
         "{told}"
     );
-    // Paths are printed without steps back.
+    // Printed paths contain no `..`.
     let told = home.printed(&["mv", ".", "old/../other"], 4);
     assert!(!told.contains(".."), "{told}");
 }
 
-/// What the agent was given besides the prompts is in the JSON form.
+/// Only the JSON form contains what the agent received besides the prompts.
 #[test]
 fn notes_to_the_agent_are_not_shown_as_messages() {
     const SESSION: &str = "01a1fcbf-db36-73c1-ae0a-836a46b096da";
@@ -221,7 +218,7 @@ fn a_line_that_is_typed_during_a_turn_is_confirmed_and_sent_after_it() {
     terminal.until(MARK);
     terminal.until("half a");
     terminal.says(" line", "echo: half a line");
-    // They are recalled like other lines.
+    // The arrow keys recall queued lines too.
     terminal.type_in("\x1b[A\x1b[A\x1b[A");
     terminal.says("", "echo: next");
     // Ctrl-D leaves when the turn has ended.

@@ -40,8 +40,8 @@ fn a_long_call_has_a_bar_that_goes_when_it_is_over() {
     );
 }
 
-/// A terminal that cannot move its cursor shows no bar, so nothing asks how far the call has come. The export at another terminal
-/// ends both once it has asked three times itself.
+/// A terminal that cannot move its cursor shows no bar, so no progress is requested for it. The stub answers both calls after
+/// the export has requested progress three times.
 #[test]
 fn no_figures_are_asked_for_where_no_bar_can_be_shown() {
     let stub = Stub::start();

@@ -51,7 +51,7 @@ fn no_command_waits_for_a_daemon_that_stops_answering() {
     assert!(events.any(|line| line.contains("cancelling")));
 
     let frozen = daemon.freeze();
-    // Also that the daemon is waited for, long before it is given up.
+    // The chat shows that it is waiting for the daemon long before it gives up.
     chat.check_before_line("chat whose daemon is stopped", WIDE.into());
     for (name, child) in [
         ("send", send),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::gate::Gate;
 use crate::home::{Home, kill_now};
 use crate::scripted;
-use crate::support::{Events, words_of};
+use crate::support::{Events, within, words_of};
 
 fn gap(envelope: &EventEnvelope) -> Option<bool> {
     match &envelope.event {
@@ -496,19 +496,22 @@ async fn the_snapshot_names_the_turn_whose_prompt_is_not_accepted_yet() {
     gate.wait_until_held();
     let prompt = json!({"conversationId": id, "prompt": "two"});
     let prompt = raw.send("conversation/prompt", prompt).await;
-    let unaccepted = loop {
-        let envelope = app.events(id).await.next().await;
-        let Event::Snapshot {
-            running, unaccepted, ..
-        } = envelope.event
-        else {
-            panic!("{envelope:?}")
-        };
-        assert_eq!(running, None);
-        if let Some(unaccepted) = unaccepted {
-            break unaccepted;
+    let unaccepted = within(async {
+        loop {
+            let envelope = app.events(id).await.next().await;
+            let Event::Snapshot {
+                running, unaccepted, ..
+            } = envelope.event
+            else {
+                panic!("{envelope:?}")
+            };
+            assert_eq!(running, None);
+            if let Some(unaccepted) = unaccepted {
+                break unaccepted;
+            }
         }
-    };
+    })
+    .await;
     assert_eq!(unaccepted.prompt.to_text(), "two");
     gate.open();
     raw.answer(setting).await;

@@ -283,7 +283,7 @@ async fn replace_session(app: &App, id: ConversationId, how: &str) {
     }
 }
 
-/// If an edit dropped the place where a page ended, the next one leads on from where the branch began.
+/// If an edit dropped the place where a page ended, the next page starts where the branch began.
 #[tokio::test]
 async fn pages_lead_on_after_the_session_is_replaced() {
     let home = Home::new();

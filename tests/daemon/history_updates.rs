@@ -472,7 +472,11 @@ async fn calls_of_codex_are_told_as_its_adapter_tells_them() {
         )
     };
     let shell = json!({"command": ["bash", "-lc", format!("apply_patch <<'EOF'\n{patch}\nEOF\n")]});
-    let more = json!({"cmd": format!("apply_patch <<'EOF'\n{patch}\nEOF\nmake\nmake test")});
+    let scripts = [
+        format!("apply_patch <<'EOF'\n{patch}\nEOF\nmake\nmake test"),
+        format!("apply_patch <<'EOF' && make\n{patch}\nEOF"),
+    ];
+    let [more, joined] = scripts.clone().map(|script| json!({"cmd": script}));
     let steps = json!({"plan": [{"step": "a", "status": "in_progress"}]});
     let calls = [
         (
@@ -493,6 +497,7 @@ async fn calls_of_codex_are_told_as_its_adapter_tells_them() {
             printed(0, "l1\n"),
         ),
         ("exec_command", more, printed(0, "Exit code: 0\nOutput:\nmade\n")),
+        ("exec_command", joined, printed(0, "made\n")),
         (
             "update_plan",
             json!({"plan": "bad"}),
@@ -514,14 +519,14 @@ async fn calls_of_codex_are_told_as_its_adapter_tells_them() {
     }
     assert_eq!(told[6]["locations"], json!([{"path": path("sub/r.txt")}]));
     let lines: Vec<String> = told[3..told.len() - 3].iter().map(line).collect();
-    let script = format!("apply_patch <<'EOF'\n{patch}\nEOF\nmake\nmake test");
     let expected = [
         "tool_call edit \"Editing files\"".to_owned(),
         "tool_call edit \"Editing files\"".to_owned(),
         "tool_call edit \"Editing files\"".to_owned(),
         format!("tool_call read \"Read file '{}'\"", path("sub/r.txt")),
         "tool_call execute \"cat r.txt | sort\"".to_owned(),
-        format!("tool_call execute {}", json!(script)),
+        format!("tool_call execute {}", json!(scripts[0])),
+        format!("tool_call execute {}", json!(scripts[1])),
         "tool_call other \"update_plan\"".to_owned(),
         "plan null".to_owned(),
         "tool_call_update completed null".to_owned(),
@@ -530,6 +535,7 @@ async fn calls_of_codex_are_told_as_its_adapter_tells_them() {
         "tool_call_update completed null".to_owned(),
         "tool_call_update completed \"```console\\nl1\\n```\"".to_owned(),
         "tool_call_update completed \"```console\\nExit code: 0\\nOutput:\\nmade\\n```\"".to_owned(),
+        "tool_call_update completed \"```console\\nmade\\n```\"".to_owned(),
         "tool_call_update completed \"failed to parse\"".to_owned(),
     ];
     assert_eq!(lines, expected);

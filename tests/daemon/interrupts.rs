@@ -37,8 +37,6 @@ fn was_written(home: &Home) -> bool {
     home.path().join("project/made.txt").exists()
 }
 
-/// D15: a question stays open for clients that connect later. The first answer wins, and every client is notified of
-/// it.
 /// Waits for the answer to a question, and checks who gave it and what it is.
 async fn check_resolved(events: &mut Events, question: &Interrupt, by: &str, outcome: &Value) {
     let take = |event: &Event| match event {
@@ -53,6 +51,8 @@ async fn check_resolved(events: &mut Events, question: &Interrupt, by: &str, out
     assert_eq!(events.find(take).await, expected);
 }
 
+/// D15: a question stays open for clients that connect later. The first answer wins, and every client is notified of
+/// it.
 #[tokio::test]
 async fn a_client_that_attaches_later_sees_the_question_and_can_answer_it() {
     let home = Home::new();

@@ -265,7 +265,7 @@ async fn what_is_named_is_kept_and_put_back_and_nothing_is_written_over() {
     refused(unprompted, ErrorKind::NotFound);
 }
 
-/// As `transcript/check` and `conversation/history` refuse it.
+/// The format of these transcripts is unknown to the daemon.
 #[tokio::test]
 async fn what_cannot_be_read_is_neither_kept_nor_put_back() {
     let home = Home::new();

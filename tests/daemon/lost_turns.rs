@@ -8,7 +8,7 @@ use std::path::Path;
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Fidelity, Resumed, Via};
+use bridge_protocol::link::{Fidelity, Via};
 use bridge_protocol::turn::TurnResult;
 use serde_json::{Value, json};
 
@@ -135,10 +135,6 @@ async fn until_tool(events: &mut Events) {
     events.find(has_tool).await;
 }
 
-fn how(resumed: &Resumed) -> (Via, Fidelity, u64) {
-    (resumed.via, resumed.fidelity, resumed.missing_turns)
-}
-
 /// Makes a conversation without copies. Its last turn, a prompt or an edit of an earlier one, was interrupted by the
 /// end of the daemon, and its transcript was deleted after that.
 async fn lost_behind_a_tool(home: &Home, before: &[&str], edit: Option<usize>) -> ConversationId {
@@ -163,11 +159,11 @@ async fn a_first_turn_that_was_cut_short_and_lost_is_missed() {
         let told = prompt(&app, id, "text").await;
         assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable, "{edit:?}");
         let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
-        assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, 1));
+        check_resumed(&turn.resumed.unwrap(), Via::Fresh, Fidelity::None, 1);
         // The missing turn was reported once, so the next resume is full.
         app.close(id).await;
         let turn: TurnResult = serde_json::from_value(prompt(&app, id, "full").await.unwrap()).unwrap();
-        assert_eq!(how(&turn.resumed.unwrap()), (Via::Resume, Fidelity::Full, 0));
+        check_resumed(&turn.resumed.unwrap(), Via::Resume, Fidelity::Full, 0);
     }
 }
 
@@ -179,7 +175,7 @@ async fn an_edit_that_was_cut_short_and_lost_is_missed() {
     let id = lost_behind_a_tool(&home, &["one", "two", "three"], Some(2)).await;
     let (_daemon, app) = home.opened().await;
     let resumed = app.send(id, "go on").await.resumed.unwrap();
-    assert_eq!(how(&resumed), (Via::OlderLink, Fidelity::Partial, 1));
+    check_resumed(&resumed, Via::OlderLink, Fidelity::Partial, 1);
     assert_eq!(app.remembered(id).await, ["one", "two", "go on"]);
 }
 
@@ -207,7 +203,7 @@ async fn what_was_cut_short_and_lost_is_continued_with_its_prompt() {
                 _ => None,
             })
             .await;
-        assert_eq!(how(&resumed), (via, Fidelity::Partial, 1), "{edit:?}");
+        check_resumed(&resumed, via, Fidelity::Partial, 1);
         let Event::PromptAccepted { prompt, .. } = events.until("promptAccepted").await else {
             unreachable!()
         };
@@ -237,7 +233,7 @@ async fn dies_after_words(home: &Home, daemon: &Daemon<'_>, app: &App, id: Conve
     assert_eq!(answer["result"]["failure"]["kind"], "agentDied", "{answer}");
 }
 
-/// The same while the daemon lived, of a turn that has started no tool.
+/// The agent dies in a turn without tools while the daemon runs, and the transcript is then lost.
 #[tokio::test]
 async fn a_turn_of_words_whose_agent_died_and_that_was_lost_is_missed() {
     for before in [&[][..], &["one"]] {
@@ -250,7 +246,7 @@ async fn a_turn_of_words_whose_agent_died_and_that_was_lost_is_missed() {
         assert_eq!(told.unwrap_err().kind, ErrorKind::NotResumable, "{before:?}");
         let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
         let missing = before.len() as u64 + 1;
-        assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, missing));
+        check_resumed(&turn.resumed.unwrap(), Via::Fresh, Fidelity::None, missing);
     }
 }
 
@@ -273,7 +269,7 @@ async fn a_prompt_that_waits_is_missed_like_the_later_turn_that_a_stop_ended() {
     assert!(app.get(id).await.continuation.is_some());
     fs::remove_file(home.transcript_of(&app, id).await).unwrap();
     let turn: TurnResult = serde_json::from_value(prompt(&app, id, "none").await.unwrap()).unwrap();
-    assert_eq!(how(&turn.resumed.unwrap()), (Via::Fresh, Fidelity::None, 2));
+    check_resumed(&turn.resumed.unwrap(), Via::Fresh, Fidelity::None, 2);
 }
 
 /// The transcript of an interrupted turn was deleted. What is sent depends on what the backup contains that is restored.
@@ -304,7 +300,7 @@ async fn the_prompt_of_an_interrupted_turn_is_looked_for_in_the_restored_backup(
             true => (Fidelity::Full, 0),
             false => (Fidelity::Partial, 1),
         };
-        assert_eq!(how(&resumed), (Via::Archive, fidelity, missing), "{before:?}");
+        check_resumed(&resumed, Via::Archive, fidelity, missing);
         let Event::PromptAccepted { prompt, .. } = events.until("promptAccepted").await else {
             unreachable!()
         };
@@ -326,5 +322,5 @@ async fn a_restored_backup_with_a_limited_prompt_lacks_nothing() {
     keep(&app, json!({"conversationId": id})).await.unwrap();
     app.close(id).await;
     lose(&home);
-    assert_eq!(how(&app.resumed(id).await), (Via::Archive, Fidelity::Full, 0));
+    check_resumed(&app.resumed(id).await, Via::Archive, Fidelity::Full, 0);
 }

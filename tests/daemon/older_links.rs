@@ -13,6 +13,7 @@ use super::edits::places;
 use crate::damaged::tear;
 
 use crate::home::Home;
+use crate::resumed::check_resumed;
 use crate::support::App;
 
 const PROMPTS: [&str; 5] = ["u0", "u1", "u2", "u3", "u4"];
@@ -64,14 +65,6 @@ async fn send(app: &App, id: ConversationId) -> (Resumed, Vec<String>) {
     (resumed, app.remembered(id).await)
 }
 
-fn check(resumed: &Resumed, expected: (Via, Fidelity, u64)) {
-    assert_eq!(
-        (resumed.via, resumed.fidelity, resumed.missing_turns),
-        expected,
-        "{resumed:?}"
-    );
-}
-
 #[tokio::test]
 async fn a_damaged_head_of_two_edits_is_not_left() {
     let home = Home::new();
@@ -79,7 +72,7 @@ async fn a_damaged_head_of_two_edits_is_not_left() {
     let (id, [.., head]) = edited_twice(&home, &app).await;
     tear(&home, &head, "echo: e1");
     let (resumed, remembered) = send(&app, id).await;
-    check(&resumed, (Via::Resume, Fidelity::Partial, 1));
+    check_resumed(&resumed, Via::Resume, Fidelity::Partial, 1);
     assert_eq!(remembered, ["u0", "e1", "w", "x"]);
 }
 
@@ -96,7 +89,7 @@ async fn a_lost_head_of_two_edits_leads_to_what_the_edits_kept() {
         let history = app.messages(id).await;
         assert_eq!(history.len(), 2, "{history:?}");
         let (resumed, remembered) = send(&app, id).await;
-        check(&resumed, (Via::OlderLink, Fidelity::Partial, 2));
+        check_resumed(&resumed, Via::OlderLink, Fidelity::Partial, 2);
         assert_eq!(remembered, ["u0", "x"], "{lost:?}");
     }
 }
@@ -109,7 +102,7 @@ async fn a_head_that_the_agent_lost_leads_to_what_the_edits_kept() {
     let (id, _) = edited_twice(&home, &app).await;
     app.send(id, "[[say gone]][[lose]]").await;
     let (resumed, remembered) = send(&app, id).await;
-    check(&resumed, (Via::OlderLink, Fidelity::Partial, 3));
+    check_resumed(&resumed, Via::OlderLink, Fidelity::Partial, 3);
     assert_eq!(remembered, ["u0", "x"]);
 }
 
@@ -128,7 +121,7 @@ async fn a_lost_fork_of_a_fork_leads_to_what_the_forks_kept() {
             remove(&home, &sessions[session..=session]);
         }
         let (resumed, remembered) = send(&app, id).await;
-        check(&resumed, (Via::OlderLink, Fidelity::Full, 0));
+        check_resumed(&resumed, Via::OlderLink, Fidelity::Full, 0);
         assert_eq!(remembered, ["u0", "u1", "x"], "{lost:?}");
     }
 }
@@ -154,7 +147,7 @@ async fn a_fork_that_was_never_prompted_is_restored_from_its_backup() {
     let (_daemon, app) = home.opened().await;
     let (id, head) = kept_fork(&home, &app).await;
     let resumed = app.resumed(id).await;
-    check(&resumed, (Via::Archive, Fidelity::Full, 0));
+    check_resumed(&resumed, Via::Archive, Fidelity::Full, 0);
     assert_eq!(resumed.upstream_id.as_str(), head);
     app.send(id, "x").await;
     assert_eq!(app.remembered(id).await, ["u0", "x"]);

@@ -29,15 +29,15 @@ pub(crate) fn configured(name: &str, capabilities: Option<&str>) -> String {
     configured_with(name, capabilities, "kind = \"generic\"")
 }
 
-/// The same for an agent of a known kind, which is its name. Its transcripts are in a folder of that name in the home, to
-/// which the test writes them.
+/// The same for an agent that is named after its kind. The test writes its transcripts to the home's folder of that
+/// name.
 pub(crate) fn configured_kind(home: &Home, kind: &str, capabilities: &str) -> String {
     let transcripts = home.folder_named(kind);
     let settings = format!("kind = \"{kind}\"\ntranscripts = \"{transcripts}\"");
     configured_with(kind, Some(capabilities), &settings)
 }
 
-/// The same with these settings besides the command.
+/// The configuration of a scripted agent of this name, with these settings besides the command.
 pub(crate) fn configured_with(name: &str, capabilities: Option<&str>, settings: &str) -> String {
     let program = test_programs::path();
     let capabilities = capabilities.map_or_else(String::new, |capabilities| {

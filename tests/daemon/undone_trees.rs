@@ -93,7 +93,7 @@ async fn an_undo_after_a_tree_move_goes_back_to_what_was_before_in_the_new_folde
         fs::rename(&new, &old).unwrap();
         undo_tree(&app, &moved).await.unwrap();
         assert_eq!(app.get(id).await.cwd, old, "{change}");
-        assert_eq!(app.remembered(id).await, ["one", "two"], "{change}");
+        assert_eq!(app.remembered(id).await[..2], ["one", "two"], "{change}");
     }
 }
 

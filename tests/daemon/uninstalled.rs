@@ -169,12 +169,16 @@ async fn a_new_conversation_with_an_agent_that_is_not_installed_is_refused_with_
     let home = Home::bare();
     let (_daemon, app) = home.opened().await;
     let agents = app.call("agent/list", json!({})).await.unwrap();
-    for agent in ["claude", "nobody"] {
+    for (agent, is_known) in [("claude", true), ("nobody", false)] {
         let new = json!({"agent": agent, "cwd": home.project()});
         let error = refused(app.call("conversation/new", new).await, ErrorKind::NotFound);
         assert_eq!(error.detail("agent"), agent);
-        if let Some(install) = agents["install"][agent].as_str() {
-            assert!(error.message.contains(install), "{}", error.message);
-        }
+        let install = agents["install"][agent].as_str();
+        assert_eq!(install.is_some(), is_known, "{agent}");
+        assert!(
+            install.is_none_or(|install| error.message.contains(install)),
+            "{}",
+            error.message
+        );
     }
 }

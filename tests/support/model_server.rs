@@ -299,7 +299,7 @@ impl Shared {
         self.lock().summary.clone().map(Answer::text)
     }
 
-    /// Waits or resets the connection after so many pieces of a message, as this pace says. Returns whether the server
+    /// Applies the pace after this many pieces of a message: waits, or resets the connection. Returns whether the server
     /// still runs.
     pub(super) fn keep_pace(&self, writer: &TcpStream, pace: Pace, sent_pieces: usize) -> io::Result<bool> {
         match pace {

@@ -58,7 +58,7 @@ impl<A: Agent> Bridge<A> {
         }
     }
 
-    /// Runs turns, one of which has a tool and one is cancelled, and a restart of the daemon. Checks that each is saved
+    /// Runs turns, one with a tool and one that is cancelled, and restarts the daemon. Checks that each is saved
     /// once, in order and with its whole reply: no turn may be reported before its end. `tool` is a prompt that runs a
     /// tool, with the reply and the name of the tool.
     pub(crate) fn each_turn_is_saved_once(&mut self, tool: (&str, &str, &str)) -> ConversationId {
@@ -102,7 +102,7 @@ impl<A: Agent> Bridge<A> {
         id
     }
 
-    /// The first messages of a history, in which some may be missing.
+    /// The first page of a history that may have gaps.
     pub(crate) fn first_page(&self, id: ConversationId) -> HistoryPage {
         self.answer(History {
             conversation_id: id.into(),

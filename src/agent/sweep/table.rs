@@ -306,7 +306,8 @@ pub(super) fn as_pid(pid: u32) -> Option<Pid> {
 }
 
 /// Reads a file of a process. `fs::read` begins with 32 bytes and doubles them, because the kernel reports a size of 0 for
-/// these files: a dozen system calls instead of four, for each process of the system.
+/// these files: a dozen system calls instead of four, for each process of the system. `take` hides the file, whose size would be queried
+/// first.
 fn read_proc(pid: u32, file: &str) -> io::Result<Vec<u8>> {
     let mut content = Vec::with_capacity(USUAL_PROC_BYTES);
     File::open(proc_path(pid, file))?

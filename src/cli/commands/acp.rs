@@ -161,7 +161,7 @@ fn run_agent(daemon: &UnixStream, chosen: &Chosen, failed: impl Fn(io::Error) ->
         Ok(Answer {
             error: Some(error), ..
         }) => Problem::new(Exit::Agent, error.message),
-        Ok(_) => failed(io::Error::other("the daemon does not answer")),
+        Ok(_) => failed(io::Error::other("the daemon's answer has no result")),
         Err(error) => failed(error.into()),
     }
 }

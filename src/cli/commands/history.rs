@@ -235,6 +235,11 @@ impl MissingHistory {
     /// The message if no turn was listed, either because there is none or because none can be read.
     fn no_turns(&self, conversation: &Conversation, advice: &Advice) -> String {
         match (self.gaps.is_empty(), cut_short_hint(conversation, advice)) {
+            // An edit or a fork in place that was cut short has left the turns behind.
+            (true, Some(hint)) if conversation.chain_length > 1 => {
+                let undo = advice.undo();
+                format!("no turns; {hint}; go back to the earlier turns: {undo}")
+            }
             (true, Some(hint)) => format!("no turns; {hint}"),
             (true, None) => {
                 let send = advice.send("Hello");
@@ -253,19 +258,17 @@ impl MissingHistory {
 
 /// What to do about a last turn that was cut short, whose session may have no turns yet.
 pub(super) fn cut_short_hint(conversation: &Conversation, advice: &Advice) -> Option<String> {
-    let undo = match conversation.chain_length {
-        ..=1 => String::new(),
-        _ => format!("; go back to the earlier turns: {}", advice.undo()),
-    };
-    let continuing = advice.continue_turn("");
-    let hint = format!("the last turn was cut short; continue it: {continuing}{undo}");
+    let hint = format!(
+        "the last turn was cut short; continue it: {}",
+        advice.continue_turn("")
+    );
     conversation.cut_short.then_some(hint)
 }
 
 /// The hint for a missing transcript without a backup.
 pub(in crate::cli) fn lost_hint(advice: &Advice) -> String {
     format!(
-        "if its transcript is missing, put it back, or start an empty session, which undo takes back: sessionctl reset {}",
+        "if its transcript is missing, put it back, or start an empty session (can be undone): sessionctl reset {}",
         advice.conversation
     )
 }

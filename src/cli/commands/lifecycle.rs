@@ -161,8 +161,9 @@ pub(in crate::cli) async fn remove(context: &mut Context<'_>, options: Remove) -
                 "the conversation is deleted, but the daemon's files may still contain its messages and settings: {}",
                 one_line(&why)
             );
-            Err(Problem::failed(message)
-                .hint("when that is fixed, restart the daemon, which then removes the rest: sessionctl stop"))
+            Err(Problem::failed(message).hint(
+                "when that is fixed, stop the daemon; its next start removes the rest: sessionctl stop",
+            ))
         }
         _ => {
             let transcripts = humanize::count(failed, "transcript", "transcripts");

@@ -279,7 +279,7 @@ pub(in crate::cli) async fn transcripts(context: &mut Context<'_>, filter: Filte
         check_folder(wanted.cwd.as_deref(), "sessionctl transcripts")?;
     }
     let if_empty = match wanted == method::ListTranscripts::default() {
-        true => "no transcripts; sessionctl doctor shows where they are searched for",
+        true => "no transcripts; sessionctl doctor shows which folders are searched",
         false => "no transcript matches; list all: sessionctl transcripts --all",
     };
     let mut notes = Vec::new();

@@ -16,6 +16,7 @@ pub(super) mod list;
 pub(super) mod mv;
 pub(super) mod set;
 
+use std::cell::Cell;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -237,9 +238,14 @@ fn this_command(change: impl Fn(&str) -> String) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// This command with another name of the conversation.
+/// This command with another name of the conversation: the first of its words that is the name. A title or prompt may be the
+/// same word.
 pub(super) fn this_command_about(named: &str, conversation: &str) -> String {
-    let renamed = |word: &str| if word == named { conversation } else { word }.to_owned();
+    let is_renamed = Cell::new(false);
+    let renamed = |word: &str| {
+        let renames = word == named && !is_renamed.replace(true);
+        if renames { conversation } else { word }.to_owned()
+    };
     format!("sessionctl {}", this_command(renamed))
 }
 
@@ -406,8 +412,8 @@ pub(super) fn this_folder() -> CommandResult<String> {
     })
 }
 
-/// Resolves symbolic links in a folder of the command line, so that each folder has one name. If it does not exist, those of
-/// its parent are resolved, and otherwise it is only made absolute; the daemon then reports the problem.
+/// Resolves symbolic links in a folder of the command line, so that each folder has one name. If it does not exist, only
+/// the links of its parent are resolved, or the path is only made absolute. The daemon then reports the problem.
 fn real_folder(folder: &str) -> io::Result<String> {
     if folder.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is empty"));

@@ -156,7 +156,7 @@ fn what_has_a_form_that_is_not_known_is_shown_as_it_stands() {
 }
 
 #[test]
-fn of_the_asides_only_what_the_user_did_is_shown() {
+fn only_asides_about_the_users_actions_are_shown() {
     check(
         &[vec![
             message("user", &json!([text("go")])),

@@ -17,6 +17,7 @@ use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{ConversationId, Cursor, ErrorKind};
 use clap::Args;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::continuation::with_continue_hint;
 use super::edit::{edit_old_prompt, report_edit, resolve_checkpoint};
@@ -54,7 +55,7 @@ const HELP: &str = "  /help                  Show this list
   /rewind [TURN]         Drop later turns (without TURN: list the turns)
   /undo                  Undo the last edit, rewind, move or reset
   /fork [TURN]           Continue on a branch; this conversation is unchanged
-  /continue [OPTIONS]    Continue a turn cut short (--at-reset, --at TIME)
+  /continue [OPTIONS]    Continue the last turn (--at-reset, --at TIME)
   /answer [ANSWER]       Answer the agent's open question
   /model [NAME]          Change the model (without NAME: list the models)
   /mode [NAME]           Change the mode (without NAME: list the modes)
@@ -152,10 +153,14 @@ pub(in crate::cli) async fn chat_in(
     signals::start_signal_watcher();
     let left = room.run_lines(context).await;
     if let Some(id) = created {
-        delete_unused(&room.daemon, id).await;
+        // A daemon that does not answer must not delay the exit.
+        let _late = timeout(UNUSED_DELETION_LIMIT, delete_unused(&room.daemon, id)).await;
     }
     left
 }
+
+/// How long the daemon may take to delete a conversation that was not used.
+const UNUSED_DELETION_LIMIT: Duration = Duration::from_secs(2);
 
 /// Deletes a conversation that has no title, no turns, and nothing scheduled. If that fails, it stays.
 async fn delete_unused(daemon: &Daemon, id: ConversationId) {

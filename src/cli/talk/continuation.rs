@@ -36,7 +36,7 @@ const CUT_SHORT_FILTERS: [(Option<ConversationState>, Option<bool>); 4] = [
 /// `continue`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without a time, continues now and follows the turn. If the agent has recorded the prompt that was cut short, it is asked to continue, or \
+Without a time, continues now and follows the turn. If the agent has recorded the prompt of that turn, it is asked to continue, or \
 the text of --text is sent. Otherwise the prompt is sent again, followed by that text. Queued prompts are sent after it.
 
 A scheduled continuation survives restarts and is sent exactly once. If you send a prompt earlier and the agent answers it, the \
@@ -111,7 +111,9 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
         };
         if held > 0 {
             let prompts = humanize::count(held as u64, "queued prompt", "queued prompts");
-            context.output.note_dim(&format!("then sends {prompts}"))?;
+            context
+                .output
+                .note_dim(&format!("continues the turn, then sends {prompts}"))?;
         }
         let mut follower = ConversationFollower::new(context, Rc::new(daemon), &conversation, None);
         let ended = follower.follow(FollowTarget::Continue(call)).await;

@@ -51,8 +51,8 @@ fn installed_editor() -> Option<String> {
     known.find(is_installed).map(str::to_owned)
 }
 
-/// Opens a text in `$VISUAL`, `$EDITOR` or an installed editor, and returns it as the user left it. `other` is how to pass the new prompt without an
-/// editor.
+/// Opens a text in `$VISUAL`, `$EDITOR` or an installed editor, and returns it as the user left it. `other` is how to pass
+/// the new prompt without an editor.
 ///
 /// # Errors
 /// There is no editor, it failed, or the text is unchanged or empty.

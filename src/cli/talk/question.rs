@@ -354,11 +354,13 @@ impl Question {
     /// How to answer, as one line. `decline` is the command that declines a form.
     pub(super) fn how_to_answer(&self, decline: &str) -> String {
         let keys: Vec<&str> = self.options.iter().map(|one| one.key.as_str()).collect();
-        let enter = if self.keys().is_empty() { " and Enter" } else { "" };
         match &self.form {
             Some(form) => form.how(decline),
             None if keys.is_empty() => "n declines, d shows all, ? helps".to_owned(),
-            None => format!("{}{enter} answer, d shows all, ? helps", keys.join(" ")),
+            None if self.keys().is_empty() => {
+                format!("type one of {} and Enter; d shows all, ? helps", keys.join(" "))
+            }
+            None => format!("{} answer, d shows all, ? helps", keys.join(" ")),
         }
     }
 

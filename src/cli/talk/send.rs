@@ -124,7 +124,12 @@ pub(in crate::cli) async fn send(context: &mut Context<'_>, options: Send) -> Co
         None => {
             let named = context.connect_and_select(name.as_deref()).await;
             named.map_err(|problem| {
-                let to = prompt_word(text.split_whitespace().next().unwrap_or(HERE));
+                let to = prompt_word(
+                    text.split_whitespace()
+                        .next()
+                        .filter(|word| is_id(word))
+                        .unwrap_or(HERE),
+                );
                 let problem = match name.as_deref() {
                     Some("-") => problem.hint_if(
                         ErrorKind::NotFound,

@@ -106,7 +106,7 @@ pub(super) struct ConversationFollower<'a> {
     /// Whether the daemon was stopped during the last turn.
     was_stopped: bool,
     has_reported_resume: bool,
-    /// Whether the user was told that the daemon is silent.
+    /// Whether the user was notified that the daemon is silent.
     has_reported_silence: bool,
     /// Whether the user left before the end.
     pub(super) has_user_left: bool,
@@ -506,9 +506,9 @@ impl<'a> ConversationFollower<'a> {
                     self.handle_unattended_questions().await?;
                 }
                 typed = some_or_pending(typing.as_mut()), if !self.is_asking() => {
-                    typing = typed.is_ok().then(|| Box::pin(keyboard::wait_until_typed()));
-                    let lines = keyboard::buffer_typed_text().unwrap_or_default();
-                    self.report_typed_lines(&lines)?;
+                    let lines = typed.and_then(|()| keyboard::buffer_typed_text());
+                    typing = lines.is_ok().then(|| Box::pin(keyboard::wait_until_typed()));
+                    self.report_typed_lines(&lines.unwrap_or_default())?;
                 }
                 () = daemon.silent(), if !self.has_reported_silence => self.report_silence()?,
                 cancelled = some_or_pending(cancelling.as_mut()) => {
@@ -618,11 +618,11 @@ impl<'a> ConversationFollower<'a> {
         }
     }
 
-    /// Reports that the daemon does not answer, long before it is given up.
+    /// Reports that the daemon does not answer, long before the command fails.
     fn report_silence(&mut self) -> CommandResult {
         self.has_reported_silence = true;
         let recall = match self.screen.output.in_chat {
-            true => "; if it is given up, Up recalls the text",
+            true => "; if the prompt fails, press Up to edit it again",
             false => "",
         };
         self.screen.note_dim(&format!("waiting for the daemon{recall}"))

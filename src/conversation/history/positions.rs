@@ -152,7 +152,7 @@ impl History {
                 None => Ok(None),
                 Some(gap) => Err(ConversationError::TranscriptDamaged(format!(
                     "the turns before that one cannot be read (session {}: {}) and would be lost; sessionctl reset \
-                     starts a new chat",
+                     starts an empty session",
                     gap.upstream_id, gap.detail
                 ))),
             };

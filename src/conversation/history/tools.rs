@@ -387,7 +387,11 @@ fn applied_patch(script: &str) -> Option<&str> {
     let begin = script.find("*** Begin Patch\n")?;
     let end = script.rfind("\n*** End Patch")?;
     let (command, after) = (script.get(..begin)?, script.get(end..)?);
-    let is_only = command.starts_with("apply_patch <<") && command.lines().count() == 1;
+    let is_plain = |letter: char| letter.is_alphanumeric() || "'\"_-".contains(letter);
+    let word = command
+        .strip_prefix("apply_patch <<")
+        .and_then(|rest| rest.strip_suffix('\n'));
+    let is_only = word.is_some_and(|word| word.trim().chars().all(is_plain));
     // The last line ends the text that the shell passes on.
     let is_last = after.trim().lines().count() <= 2;
     script.get(begin..end).filter(|_| is_only && is_last)

@@ -72,7 +72,7 @@ struct ToolCall<'a> {
 pub(super) struct UpdateWriter<'a> {
     /// The folder that the session runs in.
     pub(super) cwd: &'a str,
-    /// The calls and results in the messages and after them, up to the end of the turn.
+    /// The calls and results in the messages, and in those shortly after them.
     pub(super) ids: CallIds,
     /// The checkpoint of the turn that may still be running.
     pub(super) running: Option<CheckpointId>,

@@ -334,7 +334,13 @@ impl<R> Model<R> {
         merge_settings(&mut merged, call.settings.clone(), &self.session_info);
         let asks_agent = self.session.is_some() && !changes.is_empty();
         let is_unchanged = !asks_agent && merged == self.record.settings;
-        if !is_unchanged && (self.operation.is_some() || self.closing.is_some()) {
+        // A later change must not overtake one that waits.
+        let sets_title = matches!(
+            self.operation_kind(),
+            Some(OperationKind::Configure { title: Some(_), .. })
+        );
+        let must_wait = !is_unchanged || sets_title || !self.waiting_updates.is_empty();
+        if must_wait && (self.operation.is_some() || self.closing.is_some()) {
             self.waiting_updates.push_back((call, params, caller));
             return;
         }

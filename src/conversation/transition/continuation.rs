@@ -187,9 +187,9 @@ impl<R> Model<R> {
         }
     }
 
-    /// Combines what was recorded about the interrupted prompt with what its transcript shows now. What was recorded of the
-    /// transcript takes precedence, unless the transcript shows that the prompt was answered. What the agent showed decides only
-    /// if the transcript shows nothing.
+    /// Combines what was recorded about the interrupted prompt with what its transcript shows now. What an earlier check
+    /// of the transcript found takes precedence, unless the transcript shows that the prompt was answered. What the agent showed
+    /// counts only if the transcript cannot be read.
     fn reconcile_arrival(&self, arrival: PromptArrival) -> PromptArrival {
         let cut = self.record.cut.as_ref();
         match cut {

@@ -32,7 +32,7 @@ impl<R> Model<R> {
         } else if self.close_would_lose() {
             let error = ConversationError::Conflict(format!(
                 "the agent {} can neither resume nor load a session, so closing this one would lose its history; \
-                 to give it up, start a new chat with sessionctl reset {id}, or delete the conversation with sessionctl rm {id}",
+                 to give it up, start an empty session with sessionctl reset {id}, or delete the conversation with sessionctl rm {id}",
                 self.record.agent,
                 id = self.record.id
             ));

@@ -206,8 +206,8 @@ impl<R> Model<R> {
         }
     }
 
-    /// The agent answered the prompt. If that is all that it showed, nothing of the turn is missed where a transcript can be read:
-    /// the answer may say that the agent could not write it.
+    /// Confirms the prompt by the agent's answer. If a transcript can be read, an answer alone does not show that the agent has
+    /// the prompt: it may say that the agent could not write it.
     fn prompt_confirmed_by_answer(&mut self) {
         let was_taken = |pending: &PendingTurn| pending.taken || pending.anchor.is_none();
         let was_taken = self.record.turn.as_ref().is_some_and(was_taken);

@@ -181,7 +181,7 @@ impl ConversationFollower<'_> {
                 let session = humanize::short(upstream_id.as_str());
                 let what = format!(
                     "another program changed the transcript of session {session}: close one of the two, or answers are \
-                     lost; read what this session has with: {}",
+                     lost; to see this session's history: {}",
                     self.advice().history()
                 );
                 self.screen.note_styled(ATTENTION, &what)

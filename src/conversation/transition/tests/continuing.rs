@@ -67,7 +67,7 @@ pub(super) fn goes_out(world: &mut World) -> bool {
     world.saw("send ")
 }
 
-/// The time of the reset comes, and this is what the transcript says then.
+/// The reset is due, and the transcript gives this answer.
 fn comes_due(world: &mut World, arrival: PromptArrival) {
     world.passes_to(RESET);
     world.falls_due();

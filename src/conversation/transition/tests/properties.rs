@@ -34,7 +34,7 @@ fn everyone_has_heard(run: &Run) {
     }
 }
 
-/// The same; and all that the model has is on disk, with every id that it ever held and each entry of the lineage once.
+/// Also checks that the disk has the model's record, every session id, and each lineage entry once.
 fn check_settled(run: &Run) {
     everyone_has_heard(run);
     let (model, disk) = (&run.world.model, &run.world.disk);

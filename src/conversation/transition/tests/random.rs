@@ -64,7 +64,7 @@ impl Run {
         }
     }
 
-    /// What came of a history once nothing is on its way any more.
+    /// Takes all steps and settles.
     pub(super) fn settled(steps: &[Step]) -> Self {
         let mut run = Self::new();
         for step in steps {

@@ -203,7 +203,7 @@ impl World {
         self.seen().iter().any(|line| line.starts_with(start))
     }
 
-    /// What a prompt was answered.
+    /// The turn that answered a prompt.
     #[track_caller]
     pub(super) fn turn(&self, reply: u32) -> &TurnResult {
         match &self.answers[&reply] {
