@@ -387,7 +387,7 @@ const EDITED_ELSEWHERE: &str = "Another client replaced an earlier prompt of thi
 const ADDED_ELSEWHERE: &str = "Another program, such as the agent in a terminal, has changed this conversation; reopen the \
                                thread if you do not see the change.\n\n";
 const REWOUND_ELSEWHERE: &str =
-    "This conversation was taken back to an earlier turn; reopen the thread to see the change.\n\n";
+    "Another client went back to an earlier turn of this conversation; reopen the thread to see the change.\n\n";
 const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts an empty session; reopen the thread to see the change.\n\n";
 const UNDONE_ELSEWHERE: &str =
     "Another client undid a change of this conversation; reopen the thread to see the change.\n\n";
