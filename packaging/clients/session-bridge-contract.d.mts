@@ -2066,7 +2066,7 @@ export interface ConversationMethods {
   respond(params: ConversationRespondParams, options?: CallOptions): Promise<RespondAnswer>;
   /** Closes the session. The next prompt reopens it. */
   close(params: ConversationCloseParams, options?: CallOptions): Promise<Empty>;
-  /** Starts a new chat under the same id: the chain is empty until the next prompt, the lineage stays. */
+  /** Starts an empty session in the same conversation: the chain is empty until the next prompt, the lineage stays. */
   reset(params: ConversationResetParams, options?: CallOptions): Promise<ConversationAnswer>;
   /**
    * Deletes a conversation for good; its id is never used again. The answer lists the transcripts that remain, and

@@ -2869,7 +2869,7 @@ class ConversationMethods:
         conversationId: ConversationRef,
         requestId: Optional[str] = None,
     ) -> ConversationAnswer:
-        """Starts a new chat under the same id: the chain is empty until the next prompt, the lineage stays.
+        """Starts an empty session in the same conversation: the chain is empty until the next prompt, the lineage stays.
 
         `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
         characters or more.

@@ -315,7 +315,7 @@ fn a_change_of_the_history_by_another_client_is_told() {
             "went back to an earlier turn",
         ),
         (vec!["undo", &session], "undid a change"),
-        (vec!["reset", &session], "starts a new chat"),
+        (vec!["reset", &session], "starts an empty session"),
     ] {
         let done = sessionctl(&home, &command).output().unwrap();
         assert!(done.status.success(), "{command:?}: {done:?}");

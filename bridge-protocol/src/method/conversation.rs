@@ -223,7 +223,7 @@ methods! {
     /// Closes the session. The next prompt reopens it.
     "conversation/close" => Close(conversation, once) -> Empty, [Busy] {}
 
-    /// Starts a new chat under the same id: the chain is empty until the next prompt, the lineage stays.
+    /// Starts an empty session in the same conversation: the chain is empty until the next prompt, the lineage stays.
     "conversation/reset" => Reset(conversation, once) -> ConversationAnswer, [Busy] {}
 
     /// Deletes a conversation for good; its id is never used again. The answer lists the transcripts that remain, and why.

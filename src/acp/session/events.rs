@@ -386,8 +386,7 @@ impl State {
 const EDITED_ELSEWHERE: &str = "Another client replaced an earlier prompt of this conversation; reopen the thread to see the change.\n\n";
 const ADDED_ELSEWHERE: &str = "Another program, such as the agent in a terminal, has changed this conversation; reopen the \
                                thread if you do not see the change.\n\n";
-const REWOUND_ELSEWHERE: &str =
-    "Another client went back to an earlier turn of this conversation; reopen the thread to see the change.\n\n";
+const REWOUND_ELSEWHERE: &str = "Another client went back to an earlier turn of this conversation; reopen the thread to see the change.\n\n";
 const RESET_ELSEWHERE: &str = "Another client reset this conversation: the next prompt starts an empty session; reopen the thread to see the change.\n\n";
 const UNDONE_ELSEWHERE: &str =
     "Another client undid a change of this conversation; reopen the thread to see the change.\n\n";
