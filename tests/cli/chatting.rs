@@ -678,48 +678,6 @@ fn a_chat_shows_what_happened_while_a_command_ran() {
     terminal.leave();
 }
 
-/// Each of them is the next line, in its order, and what has no end yet is there to be finished.
-#[test]
-fn what_is_typed_during_a_turn_is_the_next_lines() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
-    terminal.enter("[[say Begun]] [[hang]]");
-    terminal.until("Begun");
-    terminal.type_in("second\rthird one\r/mode\rwithout an en");
-    for line in ["queued: second", "queued: third one", "queued: /mode"] {
-        terminal.until(line);
-    }
-    home.said(&["cancel", &id]);
-    terminal.until("the turn was cancelled");
-    for answer in ["echo: second", "echo: third one", "Plan", "without an en"] {
-        terminal.until(answer);
-    }
-    terminal.type_in("d\r");
-    terminal.until("echo: without an end");
-    terminal.until(MARK);
-    terminal.leave();
-}
-
-/// It was not meant as the answer, and is not lost either.
-#[test]
-fn what_is_typed_before_a_question_is_the_next_line() {
-    let home = Home::new();
-    let id = home.said(&["new"]);
-    let mut terminal = Terminal::run_plain(&home, 80, &["chat", &id]).waiting();
-    terminal.enter("[[say Begun]][[stream 2 500]][[ask Really?]]");
-    terminal.until("Begun");
-    terminal.type_in("second\rthi");
-    terminal.until(ASKED);
-    terminal.type_in("y");
-    terminal.until("echo: second");
-    terminal.until("thi");
-    terminal.type_in("rd\r");
-    terminal.until("echo: third");
-    terminal.until(MARK);
-    terminal.leave();
-}
-
 /// The daemon ended while nothing was typed: each command meets the next one.
 #[test]
 fn every_command_of_an_idle_chat_starts_the_daemon_again() {

@@ -67,6 +67,7 @@ mod terminal;
 mod times;
 mod transcripts;
 mod turnless;
+mod typed_ahead;
 #[cfg(target_os = "linux")]
 mod unanswered;
 mod verbose;

@@ -191,28 +191,21 @@ async fn pages_of_updates_follow_one_another_as_messages_do() {
 #[tokio::test]
 async fn what_claude_and_codex_wrote_is_told_as_their_adapters_tell_it() {
     const CLAUDE_ID: &str = "21535b63-3e2e-4527-a672-7ff7c408b062";
-    const CODEX_ID: &str = "01a1fcd0-8b2a-7e82-b5c4-669ee19493a3";
-    let home = Home::new();
-    let folder = |name: &str| home.path().join(name);
-    home.configure(&format!(
-        "default_agent = \"loopback\"\n[agents.codex]\ncommand = \"/nonexistent/codex\"\ntranscripts = \"{}\"\n\
-         [agents.claude]\ncommand = \"/nonexistent/claude\"\ntranscripts = \"{}\"\n",
-        folder("codex").display(),
-        folder("claude").display()
-    ));
+    let home = home_with_transcripts();
     codex::write(
-        &codex::rollout(&home, CODEX_ID),
+        &codex::rollout(&home, CODEX_SESSION),
         include_str!("../fixtures/transcripts/codex/0.169.0.jsonl"),
     );
     codex::write(
-        &folder("claude").join(format!("projects/-home-u-project/{CLAUDE_ID}.jsonl")),
+        &home
+            .path()
+            .join(format!("claude/projects/-home-u-project/{CLAUDE_ID}.jsonl")),
         include_str!("../fixtures/transcripts/claude/2.1.329.jsonl"),
     );
     let (_daemon, app) = home.opened().await;
     let told = async |upstream_id: &str| -> Vec<String> {
-        let params = json!({"upstreamId": upstream_id, "cwd": home.project()});
-        let id = app.made_by("conversation/adopt", params).await;
-        all(&app, id).await.iter().map(line).collect()
+        let updates = adopted(&home, &app, upstream_id).await;
+        updates.iter().map(line).collect()
     };
     let claude = told(CLAUDE_ID).await;
     let second = claude.iter().position(|line| line.contains("calling")).unwrap();
@@ -236,7 +229,7 @@ async fn what_claude_and_codex_wrote_is_told_as_their_adapters_tell_it() {
         !claude.iter().any(|line| line.contains("task-notification")),
         "{claude:?}"
     );
-    let codex = told(CODEX_ID).await;
+    let codex = told(CODEX_SESSION).await;
     assert_eq!(
         codex,
         [
@@ -322,9 +315,7 @@ fn home_with_transcripts() -> Home {
 
 async fn adopted(home: &Home, app: &App, upstream_id: &str) -> Vec<Value> {
     let params = json!({"upstreamId": upstream_id, "cwd": home.project()});
-    let adopted = app.call("conversation/adopt", params).await.unwrap();
-    let id = serde_json::from_value(adopted["conversation"]["id"].clone()).unwrap();
-    all(app, id).await
+    all(app, app.made_by("conversation/adopt", params).await).await
 }
 
 /// A session of Claude: a turn with calls, each with the content of its result and whether it failed, and a turn without.

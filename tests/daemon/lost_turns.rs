@@ -8,7 +8,7 @@ use std::path::Path;
 use bridge_protocol::ConversationId;
 use bridge_protocol::error::{BridgeError, ErrorKind};
 use bridge_protocol::event::Event;
-use bridge_protocol::link::{Fidelity, Via};
+use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::turn::TurnResult;
 use serde_json::{Value, json};
 
@@ -197,21 +197,24 @@ async fn what_was_cut_short_and_lost_is_continued_with_its_prompt() {
             app.ask("conversation/resume", id).await;
         }
         go_on(&app, id, json!({"at": "now"})).await;
-        let resumed = events
-            .find(|event| match event {
-                Event::Resumed { resumed } => Some(resumed.clone()),
-                _ => None,
-            })
-            .await;
+        let (resumed, sent) = resumed_with(&mut events).await;
         check_resumed(&resumed, via, Fidelity::Partial, 1);
-        let Event::PromptAccepted { prompt, .. } = events.until("promptAccepted").await else {
-            unreachable!()
-        };
-        assert_eq!(prompt.to_text(), CUT_SHORT);
+        assert_eq!(sent, CUT_SHORT);
         until_tool(&mut events).await;
         let kept = &before[..edit.unwrap_or(0)];
         assert_eq!(prompts(&app, &home, id).await, [kept, &[CUT_SHORT]].concat());
     }
+}
+
+/// Waits until the session is resumed and a prompt is accepted. Returns how it was resumed, and the prompt.
+async fn resumed_with(events: &mut Events) -> (Resumed, String) {
+    let Event::Resumed { resumed } = events.until("resumed").await else {
+        unreachable!()
+    };
+    let Event::PromptAccepted { prompt, .. } = events.until("promptAccepted").await else {
+        unreachable!()
+    };
+    (resumed, prompt.to_text())
 }
 
 /// A prompt whose turn has said some words when its agent dies.
@@ -290,26 +293,14 @@ async fn the_prompt_of_an_interrupted_turn_is_looked_for_in_the_restored_backup(
         lose(&home);
         let mut events = app.events(id).await;
         go_on(&app, id, json!({"at": "now"})).await;
-        let resumed = events
-            .find(|event| match event {
-                Event::Resumed { resumed } => Some(resumed.clone()),
-                _ => None,
-            })
-            .await;
+        let (resumed, sent) = resumed_with(&mut events).await;
         let (fidelity, missing) = match is_kept {
             true => (Fidelity::Full, 0),
             false => (Fidelity::Partial, 1),
         };
         check_resumed(&resumed, Via::Archive, fidelity, missing);
-        let Event::PromptAccepted { prompt, .. } = events.until("promptAccepted").await else {
-            unreachable!()
-        };
-        let sent = prompt.to_text();
-        let is_prompt = sent == SAID;
-        assert!(
-            is_prompt != is_kept && (is_prompt || sent.starts_with(GO_ON)),
-            "{sent}"
-        );
+        let beginning = if is_kept { GO_ON } else { SAID };
+        assert!(sent.starts_with(beginning), "{sent}");
     }
 }
 

@@ -305,9 +305,8 @@ pub(super) fn as_pid(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
 }
 
-/// Reads a file of a process. `fs::read` begins with 32 bytes and doubles them, because the kernel reports a size of 0 for
-/// these files: a dozen system calls instead of four, for each process of the system. `take` hides the file, whose size would be queried
-/// first.
+/// Reads a file of a process with four system calls. `fs::read` needs a dozen, for each process of the system: it begins with
+/// 32 bytes and doubles them, because the kernel reports a size of 0. `take` prevents a query of that size.
 fn read_proc(pid: u32, file: &str) -> io::Result<Vec<u8>> {
     let mut content = Vec::with_capacity(USUAL_PROC_BYTES);
     File::open(proc_path(pid, file))?
