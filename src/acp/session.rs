@@ -199,9 +199,9 @@ impl Session {
         held.until = until;
     }
 
-    /// If the session is open, ignores events until it is attached again, because the history will contain the held events and
-    /// those of the meantime. `earlier`: the turns of the prompts that the editor sent before the load. Returns the held updates,
-    /// in case the history cannot be shown.
+    /// If the session is open, ignores events until it is attached again, because the history will contain them and the held
+    /// ones. `earlier`: the turns of the prompts that the editor sent before the load. Returns the held updates, in case the
+    /// history cannot be shown.
     pub(super) fn begin_load(&self, earlier: &[TurnId]) -> Vec<Arc<str>> {
         let mut state = self.lock();
         state.forget_prompts(earlier);

@@ -194,7 +194,7 @@ impl Connection {
     }
 
     pub(super) async fn load(&self, session: Arc<Session>, params: &str) -> Result<Answered, Failure> {
-        // Before anything is awaited: later prompts are those of an editor that has begun to load.
+        // Read before the first await: prompts that arrive later were sent after the editor began to load.
         let earlier = session.prompt_turns();
         let order = Arc::clone(&session.order).lock_owned().await;
         let mut opening = OpenParams::read(params)?;

@@ -501,7 +501,7 @@ mod tests {
             matches!(found, Some(UndoEffect::Branch(earlier)) if earlier.link.upstream_id.as_str() == "d")
         );
         assert_eq!(past.undone().next(), to("b", 1));
-        // A session that cannot be brought back any more is no target, but its turns are dropped too.
+        // An undo passes over a session that can no longer be brought back, and drops its turns too.
         let mut past = edited().refused("c", Fidelity::Text).turns(3);
         past.is_lost = true;
         assert_eq!(past.next(), to("a", 5));

@@ -153,7 +153,7 @@ fn shell_candidate(text: &str, is_quoted: bool) -> String {
     escaped.collect()
 }
 
-/// The checkpoints of the conversation on the same command line, newest first: the step of each, with its prompt.
+/// The checkpoints of the conversation that the command line names, newest first: the step of each, with its prompt.
 fn checkpoints(typed: &OsStr) -> Vec<CompletionCandidate> {
     ask_daemon(async |daemon, line| {
         let list = method::Checkpoints {
@@ -199,7 +199,7 @@ fn unclaimed_sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// The open questions of the conversation on the same command line.
+/// The open questions of the conversation that the command line names.
 fn questions(typed: &OsStr) -> Vec<CompletionCandidate> {
     ask_daemon(async |daemon, line| {
         let open = conversation_on(line, daemon).await?.interrupts;

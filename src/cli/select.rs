@@ -201,14 +201,15 @@ fn adopt_hint(session: &str) -> String {
     format!("create a conversation from the transcript: sessionctl adopt {id}")
 }
 
-/// The missing folder of a conversation that this folder may be: it had the same parent, or else the same name.
+/// The former path of this folder, if it was probably renamed or moved: the missing folder of a conversation that has the same
+/// parent, or else the same name.
 async fn missing_folder(daemon: &Daemon) -> Option<String> {
     let here = PathBuf::from(this_folder().ok()?);
     let listed = daemon.call(method::ListConversations::default()).await.ok()?;
     let folders = listed.conversations.into_iter().map(|one| PathBuf::from(one.cwd));
     let is_beside = |folder: &Path| folder.parent() == here.parent();
     let is_alike = |folder: &Path| is_beside(folder) || folder.file_name() == here.file_name();
-    // Of several, the one that was used last.
+    // The conversations are listed by last use, so this finds the latest.
     let missing = folders.filter(|folder| is_alike(folder) && !folder.exists());
     let old = missing.min_by_key(|folder| !is_beside(folder))?;
     old.into_os_string().into_string().ok()

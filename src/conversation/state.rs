@@ -318,8 +318,8 @@ pub struct Model<R> {
     pub due_turn: Option<TurnId>,
     /// What the agent last reported about its session.
     pub session_info: SessionInfo,
-    /// The prompt that was sent last, if it was not the first of the history. It is no title, although an agent that has no
-    /// better one may report it.
+    /// The latest prompt, unless it is the first of the history. An agent without a title may report this text as one; it is
+    /// ignored.
     pub later_prompt: Option<PromptContent>,
     /// How the record gets to disk.
     pub writer: RecordWriter<R>,

@@ -83,7 +83,7 @@ fn unknown_parameter<M: Method>(within: Option<&str>, unknown: &str, known: &[St
     BridgeError::new(ErrorKind::InvalidParams, message).with("parameter", path)
 }
 
-/// The unknown member of which serde complains, and the known ones.
+/// The unknown member that serde reports, and the known ones.
 fn unknown_member(why: &str) -> Option<(&str, Vec<String>)> {
     let (unknown, known) = why.strip_prefix("unknown field `")?.rsplit_once("`, expected ")?;
     let known = known.split('`').skip(1).step_by(2).map(str::to_owned);

@@ -148,7 +148,7 @@ impl<R> Model<R> {
         !self.record.title.is_empty() && prompt.is_some_and(repeats)
     }
 
-    /// Whether an update that was applied names the session otherwise than the conversation.
+    /// Whether the title in an update that was applied differs from the conversation's.
     pub fn is_named_otherwise(&self, update: &str) -> bool {
         title_of_update(update).is_some_and(|title| title != self.record.title)
     }

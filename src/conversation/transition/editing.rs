@@ -271,7 +271,7 @@ impl<R> Model<R> {
         self.set_resting_state(RestingState::Idle);
         self.record.failure = None;
         self.record.restore_unfinished_head(self.now);
-        // The chain does not count an interrupted turn, unless it is marked as counted. The earlier head may have the same one.
+        // The chain does not count an interrupted turn, unless it is marked as counted. The earlier head may have that turn too.
         let cut = before
             .cut
             .clone()
