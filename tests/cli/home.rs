@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::printed::{check_printed, check_shown};
 #[cfg(target_os = "linux")]
 use crate::home::wait_for_end;
-use crate::home::{Frozen, kill_now};
+use crate::home::{Frozen, kill_now, unsearched_folder};
 
 /// The home. Its daemon ends when it is dropped.
 pub(crate) struct Home {
@@ -21,7 +21,7 @@ pub(crate) struct Home {
 impl Home {
     pub(crate) fn new() -> Self {
         Self {
-            folder: tempfile::tempdir().unwrap(),
+            folder: unsearched_folder(),
         }
     }
 

@@ -1,12 +1,13 @@
 //! A temporary folder for one test, and the daemon that runs in it.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use bridge_protocol::ConversationId;
@@ -17,6 +18,23 @@ use crate::support::{App, DEADLINE, Raw};
 
 /// The default configuration of a test. It avoids a search for agents that are installed on this machine.
 const PLAIN: &str = "default_agent = \"loopback\"\n";
+
+/// A folder whose name contains no word that a test searches for. The names of folders are searched too, so with random letters
+/// a search for "poem" may find a conversation that runs in `.tmpoem`.
+pub(crate) fn unsearched_folder() -> TempDir {
+    const LETTERS: [char; 10] = ['g', 'h', 'j', 'k', 'm', 'q', 'v', 'w', 'x', 'z'];
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let number = format!("{:07}{count:04}", std::process::id());
+        let name: String = number.bytes().map(|digit| LETTERS[usize::from(digit - b'0')]).collect();
+        match tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir() {
+            // An earlier process with this number left it behind.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            folder => return folder.unwrap(),
+        }
+    }
+}
 
 /// The folder that contains all files of one test. Its path is short, because a socket's path has a length limit.
 pub(crate) struct Home {
@@ -33,7 +51,7 @@ impl Home {
 
     /// Makes a home with this text after the default agent in its configuration.
     pub(crate) fn with_config(text: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix("sb").tempdir().unwrap();
+        let folder = unsearched_folder();
         let path = folder.path().canonicalize().unwrap();
         fs::create_dir_all(path.join("config")).unwrap();
         fs::create_dir_all(path.join("project")).unwrap();
