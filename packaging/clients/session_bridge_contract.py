@@ -1472,8 +1472,9 @@ class Resumed(TypedDict):
     # How much of the history the agent has.
     fidelity: Fidelity
 
-    # How many turns the agent lacks. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be
-    # counted, as in a damaged Codex transcript.
+    # How many turns the agent lacks, at least: where a damaged transcript does not show how many turns a gap held,
+    # the gap counts as one. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be counted,
+    # as in a damaged Codex transcript.
     missingTurns: int
 
     # The session that is open now.
