@@ -1867,7 +1867,10 @@ export interface ConversationCheckpointsParams {
 export interface ConversationHistoryParams {
   /** The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more. */
   conversationId: ConversationRef;
-  /** The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning. */
+  /**
+   * The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning. After edits, its
+   * position may be missing, and it is refused: read again from the end, with `last`.
+   */
   cursor?: Cursor;
   /** The most messages to return, up to 1,000. Default: 100. */
   limit?: number;

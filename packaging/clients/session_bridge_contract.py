@@ -2779,7 +2779,8 @@ class ConversationMethods:
         `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
         characters or more.
 
-        `cursor`: The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning.
+        `cursor`: The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning. After
+        edits, its position may be missing, and it is refused: read again from the end, with `last`.
 
         `limit`: The most messages to return, up to 1,000. Default: 100.
 

@@ -343,13 +343,18 @@ async fn a_result_whose_call_is_missing_makes_no_page_longer() {
         "type": "user", "uuid": "r", "parentUuid": "a39", "sessionId": "result", "cwd": home.project(),
         "message": {"content": [{"type": "tool_result", "tool_use_id": "gone", "content": "found"}]},
     });
-    put(&home, "result", format!("{}{result}\n", turns(&home, "result", 40)));
+    put(
+        &home,
+        "result",
+        format!("{}{result}\n", turns(&home, "result", 40)),
+    );
     let (_daemon, app) = home.opened().await;
     let id = adopt(&app, "result").await;
     let params = json!({"conversationId": id, "last": 1, "as": "updates"});
     let page = app.call("conversation/history", params).await.unwrap();
     assert_eq!(page["updates"], json!([]));
-    let before = json!({"conversationId": id, "cursor": page["previousCursor"], "as": "updates", "limit": 100});
+    let before =
+        json!({"conversationId": id, "cursor": page["previousCursor"], "as": "updates", "limit": 100});
     let before = app.call("conversation/history", before).await.unwrap();
     assert_eq!(before["updates"].as_array().unwrap().len(), 80);
 }
