@@ -253,8 +253,9 @@ objects! {
         via: Via,
         /// How much of the history the agent has.
         fidelity: Fidelity,
-        /// How many turns the agent lacks. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be
-        /// counted, as in a damaged Codex transcript.
+        /// How many turns the agent lacks, at least: where a damaged transcript does not show how many turns a gap held, the
+        /// gap counts as one. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be counted, as in
+        /// a damaged Codex transcript.
         missing_turns: u64,
         /// All attempts, in order; the last one worked.
         attempts: Vec<Attempt>,

@@ -1103,8 +1103,9 @@ export interface Resumed {
   /** How much of the history the agent has. */
   fidelity: Fidelity;
   /**
-   * How many turns the agent lacks. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be
-   * counted, as in a damaged Codex transcript.
+   * How many turns the agent lacks, at least: where a damaged transcript does not show how many turns a gap held, the
+   * gap counts as one. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be counted, as in
+   * a damaged Codex transcript.
    */
   missingTurns: number;
   /** The session that is open now. */
@@ -1866,7 +1867,10 @@ export interface ConversationCheckpointsParams {
 export interface ConversationHistoryParams {
   /** The conversation: its id, an upstream id that it ever had, or a prefix of either of 6 characters or more. */
   conversationId: ConversationRef;
-  /** The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning. */
+  /**
+   * The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning. After edits, its
+   * position may be missing, and it is refused: read again from the end, with `last`.
+   */
   cursor?: Cursor;
   /** The most messages to return, up to 1,000. Default: 100. */
   limit?: number;

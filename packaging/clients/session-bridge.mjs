@@ -98,6 +98,8 @@ export class Client {
   #pauseMs = FIRST_PAUSE_MS;
   #lastId = 0;
   #calls = new Map();
+  // Conversations whose calls wait until it is known whether queued prompts are sent again.
+  #held = new Set();
   #subscriptions = new Set();
   #byId = new Map();
   #ended;
@@ -205,24 +207,21 @@ export class Client {
     // Subscriptions come first, so that the events of a turn precede its answer.
     const unanswered = [...this.#calls];
     for (const subscription of this.#subscriptions) this.#begin(subscription);
-    const queues = new Map();
-    for (const [, call] of unanswered) if (mayQueue(call)) queues.set(call.params.conversationId, []);
-    for (const [id, call] of unanswered) {
-      const queue = queues.get(call.params.conversationId);
-      if (queue) queue.push([id, call]);
-      else this.#write(id, call);
-    }
-    for (const [conversationId, calls] of queues) this.#repeat(conversationId, calls);
+    for (const [, call] of unanswered) if (mayQueue(call)) this.#held.add(call.params.conversationId);
+    for (const [id, call] of unanswered) if (!this.#held.has(call.params.conversationId)) this.#write(id, call);
+    for (const conversationId of this.#held) this.#repeat(conversationId);
   }
 
   /**
-   * Sends the unanswered calls of a conversation again. If it is cut short, queued prompts are rejected instead: the first
-   * would begin at once, in place of the turn that was interrupted before it.
+   * Sends the unanswered calls of a conversation again, and then those that were made in the meantime. If it is cut short,
+   * queued prompts are rejected instead: the first would begin at once, in place of the turn that was interrupted before it.
    */
-  #repeat(conversationId, calls) {
+  #repeat(conversationId) {
     const repeat = (isCutShort) => {
-      for (const [id, call] of calls) {
-        if (!this.#calls.has(id)) continue;
+      this.#held.delete(conversationId);
+      for (const [id, call] of this.#calls) {
+        // A call with `onLost` was not held.
+        if (call.onLost || call.params.conversationId !== conversationId) continue;
         if (!isCutShort || !mayQueue(call)) this.#write(id, call);
         else if (this.#calls.delete(id)) call.reject(new CutShortError(call.params.requestId));
       }
@@ -242,6 +241,7 @@ export class Client {
     this.#socket = undefined;
     if (this.#ended) return;
     this.#byId.clear();
+    this.#held.clear();
     for (const [id, { onLost }] of this.#calls) {
       if (onLost && this.#calls.delete(id)) onLost();
     }
@@ -336,7 +336,8 @@ export class Client {
     else if (!this.#socket && call.onLost) call.onLost();
     else {
       this.#calls.set(id, call);
-      if (this.#socket) this.#write(id, call);
+      const isHeld = !call.onLost && this.#held.has(call.params.conversationId);
+      if (this.#socket && !isHeld) this.#write(id, call);
     }
     return id;
   }

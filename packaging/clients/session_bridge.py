@@ -129,6 +129,8 @@ class Client(Methods):
         self._pause = FIRST_PAUSE_SECONDS
         self._last_id = 0
         self._calls: dict[int, _Call] = {}
+        # Conversations whose calls wait until it is known whether queued prompts are sent again.
+        self._held: set[Any] = set()
         self._subscriptions: dict[Subscription, None] = {}
         self._by_id: dict[Any, Subscription] = {}
         self._ended: Optional[Exception] = None
@@ -210,29 +212,26 @@ class Client(Methods):
         unanswered = list(self._calls.items())
         for subscription in list(self._subscriptions):
             self._begin(subscription)
-        queues: dict[Any, list[tuple[int, _Call]]] = {
-            call.params.get("conversationId"): [] for _, call in unanswered if call.may_queue()
-        }
+        self._held = {call.params.get("conversationId") for _, call in unanswered if call.may_queue()}
         for call_id, call in unanswered:
-            queue = queues.get(call.params.get("conversationId"))
-            if queue is None:
+            if call.params.get("conversationId") not in self._held:
                 self._write(call_id, call)
-            else:
-                queue.append((call_id, call))
-        for conversation_id, calls in queues.items():
-            self._repeat(conversation_id, calls)
+        for conversation_id in self._held:
+            self._repeat(conversation_id)
         return reader
 
-    def _repeat(self, conversation_id: Any, calls: list[tuple[int, _Call]]) -> None:
-        """Sends the unanswered calls of a conversation again.
+    def _repeat(self, conversation_id: Any) -> None:
+        """Sends the unanswered calls of a conversation again, and then those that were made in the meantime.
 
         If it is cut short, queued prompts are rejected instead: the first would begin at once, in place of the turn that was
         interrupted before it.
         """
 
         def repeat(is_cut_short: bool) -> None:
-            for call_id, call in calls:
-                if call_id not in self._calls:
+            self._held.discard(conversation_id)
+            for call_id, call in list(self._calls.items()):
+                # A call with `on_lost` was not held.
+                if call.on_lost or call.params.get("conversationId") != conversation_id:
                     continue
                 if is_cut_short and call.may_queue():
                     del self._calls[call_id]
@@ -276,6 +275,7 @@ class Client(Methods):
             self._writer.close()
         self._writer = None
         self._by_id.clear()
+        self._held.clear()
         for call_id, call in list(self._calls.items()):
             if call.on_lost:
                 del self._calls[call_id]
@@ -352,7 +352,8 @@ class Client(Methods):
             call.on_lost()
         else:
             self._calls[self._last_id] = call
-            self._write(self._last_id, call)
+            if call.on_lost or call.params.get("conversationId") not in self._held:
+                self._write(self._last_id, call)
         return self._last_id
 
     def _write(self, call_id: int, call: _Call) -> None:

@@ -1472,8 +1472,9 @@ class Resumed(TypedDict):
     # How much of the history the agent has.
     fidelity: Fidelity
 
-    # How many turns the agent lacks. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be
-    # counted, as in a damaged Codex transcript.
+    # How many turns the agent lacks, at least: where a damaged transcript does not show how many turns a gap held,
+    # the gap counts as one. 0 if the fidelity is `full`; also 0 if it is `partial` and the turns cannot be counted,
+    # as in a damaged Codex transcript.
     missingTurns: int
 
     # The session that is open now.
@@ -2778,7 +2779,8 @@ class ConversationMethods:
         `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
         characters or more.
 
-        `cursor`: The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning.
+        `cursor`: The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning. After
+        edits, its position may be missing, and it is refused: read again from the end, with `last`.
 
         `limit`: The most messages to return, up to 1,000. Default: 100.
 

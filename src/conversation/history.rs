@@ -482,7 +482,7 @@ impl History {
         let mut ids = CallIds::default();
         messages.iter().for_each(|message| ids.add(message));
         let (mut room, mut earlier) = (PageRoom::with_bytes(MESSAGE_LIMIT_BYTES), Vec::new());
-        let mut first = *start;
+        let (mut first, mut searched) = (*start, Vec::new());
         for number in (start.saturating_sub(CALL_SEARCH_MESSAGES)..*start).rev() {
             if !ids.lack_call() {
                 break;
@@ -491,10 +491,15 @@ impl History {
                 if !room.try_take(&before) {
                     break;
                 }
-                ids.add(&before);
-                earlier.push(before);
+                let has_call = ids.lack_call_of(&before);
+                searched.push(before);
+                // A call that is not found makes the page no longer.
+                if has_call {
+                    searched.iter().for_each(|message| ids.add(message));
+                    earlier.append(&mut searched);
+                    first = number;
+                }
             }
-            first = number;
         }
         for number in end..self.messages().min(end + CALL_SEARCH_MESSAGES) {
             if !ids.lack_result() {
@@ -545,7 +550,8 @@ impl History {
         let Some((number, is_kept)) = self.kept_until(&place.upstream_id, &place.record_uuid) else {
             return Err(ConversationError::invalid(
                 "cursor",
-                "the position of the cursor is no longer in the history; start again without a cursor",
+                "the position of the cursor is no longer in the history, for example because of an edit; read the history \
+                 again without a cursor, from its end with last",
             ));
         };
         Ok(match side {

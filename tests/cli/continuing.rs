@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::home::Home;
 use super::printed::{check_printed, check_seen, check_shown, commands};
-use super::terminal::Terminal;
+use super::terminal::{ASKED, Terminal};
 use super::text;
 use crate::continuing::GO_ON;
 
@@ -505,4 +505,42 @@ fn continue_ends_with_the_queued_prompt_that_fails() {
     let continued = home.run(&["continue", &id]);
     assert_eq!(continued.status.code(), Some(7), "{continued:?}");
     assert_eq!(home.shown(&id)["queue"].as_array().unwrap().len(), 1);
+}
+
+/// It begins no turn that would report the failure: its session cannot be opened in a folder that is missing.
+#[test]
+fn continue_ends_with_the_queued_prompt_that_cannot_be_sent() {
+    let home = Home::new();
+    let folder = home.path().join("gone");
+    std::fs::create_dir(&folder).unwrap();
+    let id = home.said(&["new", "--cwd", folder.to_str().unwrap()]);
+    let running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
+    home.once(&id, |shown| shown["state"] == "prompting");
+    let waiting = begin(&home, &["send", &id, "--queue", "never sent"]);
+    home.once(&id, |shown| {
+        shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+    });
+    for mut child in [running, waiting] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    home.kill_daemon();
+    let text = "[[ask Really?]][[lose]]";
+    let mut continued = Terminal::run_plain(&home, 80, &["continue", &id, "--text", text]);
+    continued.until(ASKED);
+    std::fs::remove_dir(&folder).unwrap();
+    continued.type_in("y");
+    let told = continued.exits(1);
+    assert!(told.contains("there is no folder"), "{told}");
+    assert_eq!(home.shown(&id)["queue"].as_array().unwrap().len(), 1);
+    assert_eq!(home.run(&["send", &id, "again"]).status.code(), Some(1));
+}
+
+#[test]
+fn continue_ends_as_send_does_if_the_session_cannot_be_reopened() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "[[lose]]"]);
+    home.printed(&["continue", &id, "--text", "again"], 6);
+    assert_eq!(home.run(&["send", &id, "again"]).status.code(), Some(6));
 }

@@ -334,3 +334,54 @@ async fn links_that_go_in_circles_and_files_in_place_of_folders() {
         "{page}"
     );
 }
+
+/// Its page begins where it was asked to, and none before it is read for the call.
+#[tokio::test]
+async fn a_result_whose_call_is_missing_makes_no_page_longer() {
+    let home = Home::new();
+    let result = json!({
+        "type": "user", "uuid": "r", "parentUuid": "a39", "sessionId": "result", "cwd": home.project(),
+        "message": {"content": [{"type": "tool_result", "tool_use_id": "gone", "content": "found"}]},
+    });
+    put(
+        &home,
+        "result",
+        format!("{}{result}\n", turns(&home, "result", 40)),
+    );
+    let (_daemon, app) = home.opened().await;
+    let id = adopt(&app, "result").await;
+    let params = json!({"conversationId": id, "last": 1, "as": "updates"});
+    let page = app.call("conversation/history", params).await.unwrap();
+    assert_eq!(page["updates"], json!([]));
+    let before =
+        json!({"conversationId": id, "cursor": page["previousCursor"], "as": "updates", "limit": 100});
+    let before = app.call("conversation/history", before).await.unwrap();
+    assert_eq!(before["updates"].as_array().unwrap().len(), 80);
+}
+
+/// The position of such a cursor is not searched in the messages.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_unknown_cursor_is_refused_without_reading_the_history() {
+    let home = Home::new();
+    let text = turns(&home, "long", 200).replace("say ", &"long ".repeat(4_000));
+    let bytes = text.len() as u64;
+    put(&home, "long", text);
+    let (daemon, app) = home.opened().await;
+    let id = adopt(&app, "long").await;
+    let last = json!({"conversationId": id, "last": 1});
+    app.call("conversation/history", last).await.unwrap();
+    let read = || {
+        let told = fs::read_to_string(format!("/proc/{}/io", daemon.pid())).unwrap();
+        let line = told.lines().find_map(|line| line.strip_prefix("rchar: "));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let before = read();
+    let unknown = json!({"conversationId": id, "cursor": "b.msg.another.record"});
+    refused(
+        app.call("conversation/history", unknown).await,
+        ErrorKind::InvalidParams,
+    );
+    let read = read() - before;
+    assert!(read < bytes / 4, "{read} of {bytes} bytes were read");
+}

@@ -1,5 +1,5 @@
-//! Small programs that use the client modules of `packaging/clients`: one that deletes what it follows, and one that waits in
-//! a queue while the daemon is killed.
+//! Small programs that use the client modules of `packaging/clients`: one that deletes what it follows, one that waits in a
+//! queue while the daemon is killed, and one that sends prompts before and after it is connected again.
 
 use super::clients::Daemon;
 use super::{has, said};
@@ -140,5 +140,70 @@ fn no_client_repeats_a_queued_prompt_after_an_interrupted_turn() {
             (3, "queued"),
             "{interpreter} {prompts:?}"
         );
+    }
+}
+
+/// Queues a prompt while the connection is lost, and another one as soon as there is a connection again.
+const RECONNECTING_NODE: &str = r#"
+import { Client } from "./packaging/clients/session-bridge.mjs";
+const sent = new Map();
+const onConnection = (isUp) => {
+  const prompt = isUp ? "second" : "first";
+  if (!sent.has(prompt)) sent.set(prompt, client.conversation.prompt({ conversationId, prompt, onBusy: "queue" }));
+  if (isUp) everySent();
+};
+const client = await Client.connect({ onConnection });
+const { id: conversationId } = (await client.conversation.new({ cwd: "/tmp" })).conversation;
+let everySent;
+const areSent = new Promise((resolve) => (everySent = resolve));
+console.log("new");
+await areSent;
+for (const turn of sent.values()) console.log((await turn).stopReason);
+client.close();
+"#;
+
+/// The same as [`RECONNECTING_NODE`], in Python.
+const RECONNECTING_PYTHON: &str = r#"
+import asyncio
+from session_bridge import Client
+
+async def main():
+    sent, are_sent = {}, asyncio.Event()
+
+    def on_connection(is_up):
+        prompt = "second" if is_up else "first"
+        if prompt not in sent:
+            call = client.conversation.prompt(conversationId=id, prompt=prompt, onBusy="queue")
+            sent[prompt] = asyncio.create_task(call)
+        if is_up:
+            are_sent.set()
+
+    async with await Client.connect(on_connection=on_connection) as client:
+        id = (await client.conversation.new(cwd="/tmp"))["conversation"]["id"]
+        print("new", flush=True)
+        await are_sent.wait()
+        for turn in sent.values():
+            print((await turn)["stopReason"])
+
+asyncio.run(main())
+"#;
+
+/// After a lost connection, a client looks at the conversation before it sends queued prompts again. A prompt that is new then
+/// must not arrive first.
+#[test]
+fn no_client_sends_a_prompt_before_an_earlier_one_that_it_repeats() {
+    for (interpreter, script) in [("node", RECONNECTING_NODE), ("python3", RECONNECTING_PYTHON)] {
+        if !has(interpreter) {
+            continue;
+        }
+        let daemon = Daemon::start();
+        let mut running = daemon.run_script(interpreter, script);
+        assert!(running.read_until("new\n"));
+        daemon.kill();
+        // The command starts the next daemon.
+        daemon.conversations();
+        let printed = said(interpreter, &running.end());
+        assert_eq!(printed, "new\nend_turn\nend_turn\n", "{interpreter}");
+        assert_eq!(daemon.texts("user"), ["first", "second"], "{interpreter}");
     }
 }

@@ -197,7 +197,8 @@ methods! {
     /// the rest.
     "conversation/history" => History(conversation) -> HistoryPage,
     [Unsupported, TranscriptDamaged] {
-        /// The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning.
+        /// The `nextCursor` or `previousCursor` of a page. Not with `last`. Default: the beginning. After edits, its position
+        /// may be missing, and it is refused: read again from the end, with `last`.
         cursor: Option<Cursor>,
         /// The most messages to return, up to 1,000. Default: 100.
         limit: Option<u32>,

@@ -132,8 +132,13 @@ pub(in crate::cli) async fn continue_(context: &mut Context<'_>, options: Contin
                 break;
             };
             match follower.follow(FollowTarget::Since(last)).await? {
-                // Another client cancelled the rest.
-                None => return Ok(()),
+                // The next prompt could not be sent, or another client cancelled the rest or deleted the conversation.
+                None => {
+                    let get = method::GetConversation::of(conversation.id);
+                    let now = follower.daemon().call(get).await.ok();
+                    let problem = now.and_then(|now| follower.unsent_problem(&now.conversation));
+                    return problem.map_or(Ok(()), Err);
+                }
                 next => ended = next,
             }
         }

@@ -63,6 +63,7 @@ impl History {
         let mut last_taken = None;
         for session in &mut self.sessions {
             let exact = session.copied_from.clone();
+            let mut may_be_copy = true;
             for message in 0..session.transcript.messages() {
                 let turn = session.transcript.turn_of(message);
                 let is_exact = |turns: usize| turn.is_none_or(|turn| turn < turns);
@@ -70,9 +71,13 @@ impl History {
                     Some((source, turns)) if is_exact(*turns) => {
                         Some((source.to_string(), session.transcript.record_id(message)))
                     }
-                    _ => session
-                        .read_or_gap(|open| open.message(message), &mut self.gaps)
-                        .and_then(|read| read.copied_from),
+                    // Copies come first, so the messages after the last one need not be read.
+                    _ if may_be_copy => {
+                        let read = session.read_or_gap(|open| open.message(message), &mut self.gaps);
+                        may_be_copy = read.as_ref().is_none_or(|read| read.copied_from.is_some());
+                        read.and_then(|read| read.copied_from)
+                    }
+                    _ => None,
                 };
                 let (source, copied) =
                     source.unwrap_or_else(|| (session.file_owner(message).to_string(), String::new()));

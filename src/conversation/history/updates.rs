@@ -44,6 +44,13 @@ impl CallIds {
         !self.results.is_subset(&self.calls)
     }
 
+    /// Whether a message has the missing call of a result.
+    pub(super) fn lack_call_of(&self, message: &Message) -> bool {
+        let calls = message.content.iter().filter(|part| part.kind == "toolCall");
+        let mut ids = calls.filter_map(|call| call.tool_call_id.as_ref());
+        ids.any(|id| self.results.contains(id) && !self.calls.contains(id))
+    }
+
     /// Whether the result of a call is missing.
     pub(super) fn lack_result(&self) -> bool {
         !self.calls.is_subset(&self.results)

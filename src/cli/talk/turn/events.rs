@@ -19,7 +19,7 @@ use crate::cli::connect::Daemon;
 use crate::cli::event_stream::ReceivedEvent;
 use crate::cli::humanize::{self, Clock};
 use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
-use crate::cli::problem::{CommandResult, Problem};
+use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::readable_prompt;
 use crate::paths::shell_word;
 
@@ -144,17 +144,7 @@ impl ConversationFollower<'_> {
                     && conversation.continuation.is_none()
                     && conversation.state == ConversationState::Failed =>
             {
-                let why = conversation
-                    .failure
-                    .as_deref()
-                    .unwrap_or("the continuation failed");
-                let again = self.advice().continue_turn("");
-                let is_missing = !self.screen.output.in_chat && !Path::new(&conversation.cwd).exists();
-                let hint = match is_missing {
-                    true => format!("mkdir -p {} && {again}", shell_word(&conversation.cwd)),
-                    false => format!("once that is fixed: {again}"),
-                };
-                Err(Problem::failed(one_line(why)).hint(hint))
+                self.unsent_problem(conversation).map_or(Ok(()), Err)
             }
             Event::InterruptRaised { interrupt } if own.id.is_none() && !watches => {
                 self.report_unrelated_questions([interrupt])
@@ -213,6 +203,28 @@ impl ConversationFollower<'_> {
             },
             _ => Ok(()),
         }
+    }
+
+    /// The problem of a prompt that the daemon could not send on its own, if that is why the conversation rests: no turn reports
+    /// it. The exit code is that of a command which sends the prompt itself.
+    pub(in crate::cli::talk) fn unsent_problem(&self, conversation: &Conversation) -> Option<Problem> {
+        let again = self.advice().continue_turn("");
+        let is_missing = !Path::new(&conversation.cwd).exists();
+        let (exit, hint) = match conversation.state {
+            ConversationState::Limited => {
+                let reset = self.advice().continue_turn("--at-reset");
+                (Exit::Limited, format!("continue at the reset with: {reset}"))
+            }
+            ConversationState::Failed if is_missing && !self.screen.output.in_chat => {
+                let folder = shell_word(&conversation.cwd);
+                (Exit::Failed, format!("mkdir -p {folder} && {again}"))
+            }
+            ConversationState::Failed if is_missing => (Exit::Failed, format!("once that is fixed: {again}")),
+            ConversationState::Failed => (Exit::Agent, format!("once that is fixed: {again}")),
+            _ => return None,
+        };
+        let why = conversation.failure.as_deref();
+        Some(Problem::new(exit, one_line(why.unwrap_or("the prompt could not be sent"))).hint(hint))
     }
 
     /// Processes the conversation's current state, which arrives at the start and after events were missed.
