@@ -264,7 +264,7 @@ fn recover_goes_on_with_the_line_after_a_kill() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
-    home.once(&id, |shown| shown["state"] == "prompting");
+    home.once_agent_spoke(&id);
     let busy = home.run(&["continue", &id]);
     assert_eq!(busy.status.code(), Some(5), "{}", text(&busy.stderr));
     let waiting = begin(&home, &["send", &id, "--queue", "it waited"]);
@@ -300,7 +300,7 @@ fn a_queued_prompt_that_was_answered_before_its_sender_came_back_shows_its_answe
     let id = home.said(&["new"]);
     home.said(&["send", &id, "before"]);
     let mut running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
-    home.once(&id, |shown| shown["state"] == "prompting");
+    home.once_agent_spoke(&id);
     let queued = begin_heard(&home, &["send", &id, "--queue", "second"]);
     home.once(&id, |shown| {
         shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
@@ -328,7 +328,7 @@ fn a_queued_prompt_that_is_withdrawn_shows_no_answer() {
     let id = home.said(&["new"]);
     home.said(&["send", &id, "again"]);
     let mut running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
-    home.once(&id, |shown| shown["state"] == "prompting");
+    home.once_agent_spoke(&id);
     let queued = begin_heard(&home, &["send", &id, "--queue", "again"]);
     home.once(&id, |shown| {
         shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
@@ -376,7 +376,7 @@ fn queued_prompts_run_in_order_behind_the_turn_that_the_daemon_interrupted() {
     let id = home.said(&["new"]);
     home.said(&["send", &id, "before"]);
     let mut sent = vec![begin_heard(&home, &["send", &id, "[[say so]][[hang]]"])];
-    home.once(&id, |shown| shown["state"] == "prompting");
+    home.once_agent_spoke(&id);
     let queued = ["second", "third", "fourth"];
     for (index, prompt) in queued.iter().enumerate() {
         sent.push(begin_heard(&home, &["send", &id, "--queue", prompt]));
@@ -419,7 +419,7 @@ fn an_interrupted_turn_that_another_prompt_followed_is_not_offered_to_be_continu
     let id = home.said(&["new"]);
     let send = ["send", &id, "[[say so]][[hang]]"];
     let sent = begin_heard(&home, &send);
-    home.once(&id, |shown| shown["state"] == "prompting");
+    home.once_agent_spoke(&id);
     kill_process(Pid::from_child(&sent), Signal::STOP).unwrap();
     home.kill_daemon();
     home.said(&["send", &id, "another"]);
@@ -449,7 +449,7 @@ fn queued_prompts_are_named_by_what_concerns_them() {
     let id = home.said(&["new"]);
     let queue = |text: &str| {
         let running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
-        home.once(&id, |shown| shown["state"] == "prompting");
+        home.once_agent_spoke(&id);
         let waiting = begin(&home, &["send", &id, "--queue", text]);
         home.once(&id, |shown| {
             shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
@@ -488,7 +488,7 @@ fn continue_ends_with_the_queued_prompt_that_fails() {
     let home = Home::new();
     let id = home.said(&["new"]);
     let mut senders = vec![begin(&home, &["send", &id, "[[say so]][[hang]]"])];
-    home.once(&id, |shown| shown["state"] == "prompting");
+    home.once_agent_spoke(&id);
     for (at, prompt) in ["[[limit 5400]]", "never sent"].iter().enumerate() {
         senders.push(begin(&home, &["send", &id, "--queue", prompt]));
         home.once(&id, |shown| {
@@ -515,7 +515,7 @@ fn continue_ends_with_the_queued_prompt_that_cannot_be_sent() {
     std::fs::create_dir(&folder).unwrap();
     let id = home.said(&["new", "--cwd", folder.to_str().unwrap()]);
     let running = begin(&home, &["send", &id, "[[say so]][[hang]]"]);
-    home.once(&id, |shown| shown["state"] == "prompting");
+    home.once_agent_spoke(&id);
     let waiting = begin(&home, &["send", &id, "--queue", "never sent"]);
     home.once(&id, |shown| {
         shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)

@@ -72,22 +72,27 @@ impl Home {
 
     /// The conversation once it is shown so, which is looked at again after each of its events.
     pub(crate) fn once(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        self.once_told(id, |_| Some(self.shown(id)).filter(&is_so))
+    }
+
+    /// Waits until the agent has said something in the running turn. It has written the prompt down by then; before that, a kill of
+    /// the daemon would make it send the prompt again.
+    pub(crate) fn once_agent_spoke(&self, id: &str) {
+        self.once_told(id, |event| event.contains("agent_message_chunk").then_some(()));
+    }
+
+    /// What this makes of the first event for which it makes something.
+    fn once_told<T>(&self, id: &str, made: impl Fn(&str) -> Option<T>) -> T {
         let mut attached = self
             .command(&["attach", id, "--json"])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut events = BufReader::new(attached.stdout.take().unwrap()).lines();
-        let shown = loop {
-            events.next().expect("the events go on").unwrap();
-            let shown = self.shown(id);
-            if is_so(&shown) {
-                break shown;
-            }
-        };
+        let events = BufReader::new(attached.stdout.take().unwrap()).lines();
+        let made = events.map(Result::unwrap).find_map(|event| made(&event));
         attached.kill().unwrap();
         attached.wait().unwrap();
-        shown
+        made.expect("the events go on")
     }
 
     /// What a command prints on standard error, which [`check_printed`] checks, with its exit code.

@@ -24,7 +24,7 @@ fn waiting() -> (Home, [String; 2], [Child; 2]) {
     home.said(&["continue", &limited, "--at-reset"]);
     let busy = home.said(&["new", "--title", "Busy"]);
     let first = begin(&home, &["send", &busy, "[[say so]][[hang]]"]);
-    home.once(&busy, |shown| shown["state"] == "prompting");
+    home.once_agent_spoke(&busy);
     let second = begin(&home, &["send", &busy, "--queue", "it waited"]);
     home.once(&busy, |shown| {
         shown["queue"].as_array().is_some_and(|queue| queue.len() == 1)
