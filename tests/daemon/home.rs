@@ -27,7 +27,10 @@ pub(crate) fn unsearched_folder() -> TempDir {
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let number = format!("{:07}{count:04}", std::process::id());
-        let name: String = number.bytes().map(|digit| LETTERS[usize::from(digit - b'0')]).collect();
+        let name: String = number
+            .bytes()
+            .map(|digit| LETTERS[usize::from(digit - b'0')])
+            .collect();
         match tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir() {
             // An earlier process with this number left it behind.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

@@ -16,6 +16,7 @@ pub static GEMINI: AgentKind = AgentKind {
         variable: None,
         folder: ".gemini",
     },
+    replays_after_answer: true,
     sign_in: "run gemini in a terminal and sign in there",
     ..GENERIC
 };
