@@ -186,11 +186,23 @@ fn a_replay_passes_unchanged_without_what_the_editor_does_not_know() {
     let script = [
         // The daemon's own prompt, and the session of a subagent.
         scripted::update(&text("user_message_chunk", CONTINUE_PROMPT)),
+        scripted::update(&json!({"sessionUpdate": "subagent_update", "sessionId": "child"})),
         line(json!({"sessionId": "child", "update": text("agent_message_chunk", "of a subagent")})),
         r#"{"jsonrpc":"2.0","method":"session/update","params":{"_meta":{"a":1.0},"sessionId":$S,"update":{"sessionUpdate":"tool_call","toolCallId":"t","x":1e2}}}"#
             .to_owned(),
     ];
     fs::write(home.path().join(scripted::BEFORE_OPENING), script.join("\n")).unwrap();
+    let mut able = Editor::with(&home, json!({"subagents": {}}));
+    let loaded = able.on("session/load", &session, &home);
+    let sessions = loaded
+        .before
+        .iter()
+        .map(|message| &message["params"]["sessionId"]);
+    let sessions: Vec<&Value> = sessions.collect();
+    assert_eq!(
+        sessions,
+        [&session, &session, &session, "child", &session, &session]
+    );
     let mut editor = Editor::start(&home);
     let load = editor.begin_on("session/load", &session, &home);
     let mut lines = Vec::new();
