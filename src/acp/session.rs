@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use super::forwarding::ForwardedRequests;
 use super::peer::Peer;
 use super::{commands, message};
-use crate::bridge::{Bridge, Delivery, EncodedEvent};
+use crate::bridge::{Bridge, Delivery, EncodedEvent, Replay};
 use crate::server::PushError;
 
 mod events;
@@ -319,6 +319,18 @@ impl Session {
         let line = self.line_of(&mut self.lock(), event);
         if let Some(line) = line {
             self.replay_line(&line).await;
+        }
+    }
+
+    /// Sends a history as the agent has replayed it.
+    pub(super) async fn replay_agents(&self, mut replayed: Replay) {
+        if !replayed.is_whole() {
+            let text =
+                "A part of the history is missing here: it is too long, or the agent sent it too fast.\n\n";
+            self.replay(&self.note(text)).await;
+        }
+        while let Some(update) = replayed.next_update() {
+            self.replay_event(&update).await;
         }
     }
 

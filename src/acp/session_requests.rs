@@ -27,7 +27,7 @@ use super::message::{self, Failure, Reply};
 use super::prompting::submit_in_order;
 use super::session::{Session, Snapshot, chunks_of, has_turn};
 use crate::agent::members::Members;
-use crate::bridge::ClientSwitchReason;
+use crate::bridge::{ClientSwitchReason, Replay};
 
 /// How long the answer to a load waits for the agent's commands. Agents report them right after they open the session, and a
 /// load replays everything before its answer.
@@ -201,14 +201,16 @@ impl Connection {
         let id = self.find_conversation(&session.id, Some(&opening.cwd)).await?;
         let was_open = session.conversation().is_some();
         let mut held = session.begin_load(&earlier);
+        let mut requested = self.bridge.request_replay(id)?;
         let reopened = self.reopen(&session, id, &mut opening).await?;
+        let replayed = requested.try_recv().ok();
         // Without a turn, what the agent has sent since then is not part of the history.
         let is_missing_from_history = !was_open && !session.has_seen_turn();
         if !was_open {
             held = session.begin_load(&earlier);
         }
         let snapshot = session.attach(&self.bridge, id).await?;
-        if !self.replay(&session, &snapshot).await? || is_missing_from_history {
+        if !self.replay(&session, &snapshot, replayed).await? || is_missing_from_history {
             for line in held {
                 session.replay_line(&line).await;
             }
@@ -467,8 +469,14 @@ impl Connection {
         open_answer(session, order, &snapshot)
     }
 
-    /// Sends the history, and the updates of the running turn so far. Returns whether there is a history.
-    async fn replay(&self, session: &Session, snapshot: &Snapshot) -> Result<bool, Failure> {
+    /// Sends the history, and the updates of the running turn so far. A history that cannot be read is sent as the agent has
+    /// `replayed` it. Returns whether there is a history.
+    async fn replay(
+        &self,
+        session: &Session,
+        snapshot: &Snapshot,
+        replayed: Option<Replay>,
+    ) -> Result<bool, Failure> {
         let mut has_history = true;
         let running = snapshot.running.as_ref();
         let (mut newest, mut cursor) = (NewestTurns::since(snapshot.newest_since), None);
@@ -478,9 +486,14 @@ impl Connection {
                 Ok(page) => page,
                 Err(failure) if failure.is_not_found() => return Err(failure),
                 Err(failure) => {
-                    let text = format!("The history cannot be shown: {}", failure.message());
-                    session.replay(&session.note(&text)).await;
-                    has_history = false;
+                    has_history = replayed.is_some();
+                    match replayed {
+                        Some(replayed) => session.replay_agents(replayed).await,
+                        None => {
+                            let text = format!("The history cannot be shown: {}", failure.message());
+                            session.replay(&session.note(&text)).await;
+                        }
+                    }
                     break;
                 }
             };

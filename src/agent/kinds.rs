@@ -63,6 +63,8 @@ pub struct AgentKind {
     pub model_setting: ModelSetting,
     /// Whether `session/close` is answered before the session's own process, which still writes, has ended.
     pub close_answers_early: bool,
+    /// Whether it replays a loaded session after it has answered the load, instead of before.
+    pub replays_after_answer: bool,
     /// Whether its sessions share a process below the program, which releases a session only when it ends.
     pub shares_process: bool,
     /// Lower-case words that identify its error for an unknown session. An error matches if it contains all words of

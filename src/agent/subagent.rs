@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use super::envelope::Line;
+
 /// The update that announces a subagent's session, in the unstable part of the protocol. Sent to clients that
 /// advertise `subagents`.
 pub const UPDATE: &str = "subagent_update";
@@ -25,4 +27,12 @@ pub fn announced_session(kind: &str, update: &str) -> Option<String> {
     };
     let update: Value = serde_json::from_str(update).ok()?;
     update[member].as_str().map(str::to_owned)
+}
+
+/// Returns the parameters of an update that clients get with it: those that contain more than a session and the update, or
+/// announce a subagent's session, which only they name.
+#[must_use]
+pub fn params_beside_update(line: &Line) -> Option<&str> {
+    let announced = || announced_session(&line.update_kind()?, line.update()?);
+    line.extra_params().or_else(|| announced().and(line.params()))
 }

@@ -39,6 +39,7 @@ use crate::conversation::actor::Message;
 pub use crate::conversation::client_request::{ClientRequest, ClientSuitability};
 pub use crate::conversation::effect::NewTurn;
 pub use crate::conversation::events::{Delivery, EncodedEvent, Subscriber};
+pub use crate::conversation::replay::Replay;
 
 /// The longest idempotency key: enough for a few UUIDs and a name. Keys are stored for days.
 const MAX_REQUEST_ID_BYTES: usize = 256;
@@ -169,6 +170,17 @@ impl Bridge {
         occasion: ClientSwitchReason,
     ) -> Result<(), BridgeError> {
         Ok(self.registry.send(id, Message::RunFor(client, occasion))?)
+    }
+
+    /// Asks for what the agent replays when the calls that follow have it load the session of a conversation. Nothing is sent if
+    /// the history can be read, or the agent does not load the session for these calls.
+    ///
+    /// # Errors
+    /// The conversation no longer exists, or too many calls wait for it.
+    pub fn request_replay(&self, id: ConversationId) -> Result<oneshot::Receiver<Replay>, BridgeError> {
+        let (reply, replay) = oneshot::channel();
+        self.registry.send(id, Message::Replay(reply))?;
+        Ok(replay)
     }
 
     /// What is known of the session of a conversation, after the calls that came before.

@@ -41,6 +41,7 @@ use super::effect::{Call, Deadline, Effect, IncomingCall, OpenedSession, PromptA
 use super::error::{ConversationError, StoreFailure};
 use super::events::{Stream, Subscriber};
 use super::folder::usable_folder;
+use super::replay::ReplaySender;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
 use super::services::{Services, chain_text, now};
@@ -98,6 +99,8 @@ pub enum Message {
     SessionInfo(oneshot::Sender<SessionInfo>),
     /// A client's message for the agent, forwarded unchanged.
     ForwardToAgent(Box<ClientMessage>),
+    /// A client loads the session, and needs what the agent replays if the history cannot be read.
+    Replay(ReplaySender),
     /// The client for which the agent must run from now on.
     RunFor(Arc<ClientProfile>, ClientSwitchReason),
 }
@@ -202,6 +205,8 @@ pub struct Actor {
     deliver: Deliver,
     /// The client for which the agent runs. `None`: the daemon itself.
     client: Option<Arc<ClientProfile>>,
+    /// Receives what the agent replays when it next loads the session.
+    replay: Option<ReplaySender>,
     /// The open session.
     session: Option<UpstreamSession>,
     /// What the last job made, until it is used, kept or undone.
@@ -253,6 +258,7 @@ impl Actor {
             stop_grace_ms,
             deliver,
             client: None,
+            replay: None,
             session: None,
             last_resource: UnrecordedResource::default(),
             questions: Vec::new(),
@@ -548,6 +554,7 @@ impl Actor {
                     message.send(session);
                 }
             }
+            Message::Replay(reply) => self.prepare_replay(reply),
             Message::RunFor(client, occasion) => self.switch_client(client, occasion),
             Message::TakeOverSession(opened, session, client) => {
                 self.client = client;
@@ -557,6 +564,26 @@ impl Actor {
                 self.last_resource = earlier;
             }
         }
+    }
+
+    /// Has the agent load the session at the next call that needs it, and replay it to this client, if there is no other way to
+    /// show its history. An open session is reopened for that, unless that would end something.
+    fn prepare_replay(&mut self, reply: ReplaySender) {
+        let record = &self.model.record;
+        let entry = self.services.agent(&record.agent);
+        let is_readable = entry.is_ok_and(|entry| entry.listed_transcripts().is_some());
+        if is_readable || self.model.turn.is_some() {
+            return;
+        }
+        if let Some(session) = &self.session {
+            let is_written = record.chain.head().is_some_and(|head| head.written);
+            let can_load = session.lease.initialized().capabilities.load_session;
+            if !is_written || !can_load || self.has_background_work() {
+                return;
+            }
+            self.apply(Model::leave_process_later);
+        }
+        self.replay = Some(reply);
     }
 
     fn switch_client(&mut self, client: Arc<ClientProfile>, occasion: ClientSwitchReason) {

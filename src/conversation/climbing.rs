@@ -34,6 +34,7 @@ use super::effect::OpenedSession;
 use super::error::ConversationError;
 use super::folder::check_folder;
 use super::recovery::{Climb, Goal, Source, Step, StepFailure};
+use super::replay::ReplaySender;
 use super::services::{Services, chain_text};
 use super::transcript_growth::PromptTally;
 use super::uncommitted_copies::UncommittedCopy;
@@ -59,6 +60,8 @@ pub struct ClimbRequest {
     pub resends_interrupted_prompt: bool,
     /// Ids that the agent has already refused, how they were opened, and the error.
     pub refused: Vec<(UpstreamId, Via, String)>,
+    /// Receives what the agent replays, if the transcripts cannot be read and the agent can load the session.
+    pub replay: Option<ReplaySender>,
     /// How urgently the climb needs a process.
     pub urgency: Urgency,
     /// Sessions that are being closed. The climb waits for them before it opens their ids again: an agent may refuse to open a
@@ -149,6 +152,7 @@ fn climb_goal(
         min_fidelity: request.min_fidelity,
         can_resume: capabilities.resume,
         can_load: capabilities.load_session,
+        prefers_load: request.replay.is_some(),
         can_read_transcripts: entry.copyable_transcripts().is_some(),
         refused: request.refused.clone(),
         // The resting state would not do: a failed climb sets it to `failed`, while the limit is still the cause.
@@ -438,7 +442,7 @@ impl Climber {
         &mut self,
         climb: &mut Climb,
         step: &Step,
-        (session, answer): (UpstreamSession, OpenResponse),
+        (session, mut answer): (UpstreamSession, OpenResponse),
         mut reads: ReadsWhileOpening,
     ) -> Result<Option<(OpenedSession, UpstreamSession)>, ConversationError> {
         let mut unclaimed = UnclaimedSession {
@@ -478,6 +482,10 @@ impl Climber {
         let resumed = climb.resume_report(step, answer.upstream_id.clone(), &missing);
         if let attempts @ [_, _, ..] = &resumed.attempts[..] {
             tracing::info!(conversation = %self.request.record.id, ?attempts, "resumed, but not by the first way tried");
+        }
+        if let (Some(reply), Some(replay)) = (self.request.replay.take(), answer.replay.take()) {
+            // The client may have disconnected.
+            let _gone = reply.send(replay);
         }
         let opened = OpenedSession {
             loaded,
@@ -576,7 +584,7 @@ impl Climber {
                 if let Err(outcome) = prepared {
                     return outcome;
                 }
-                let opening = Self::reopening(climb, *via, upstream_id.clone());
+                let opening = self.reopening(climb, *via, upstream_id.clone());
                 let link =
                     (*via == Via::OlderLink).then(|| self.link_to_older(climb, upstream_id, upstream_id));
                 self.open(process, &opening, link, None).await
@@ -617,9 +625,12 @@ impl Climber {
         Ok(acquired)
     }
 
-    fn reopening(climb: &Climb, via: Via, id: UpstreamId) -> OpenMode {
+    fn reopening(&self, climb: &Climb, via: Via, id: UpstreamId) -> OpenMode {
         match climb.loads(via) {
-            true => OpenMode::Load(id),
+            true => OpenMode::Load {
+                id,
+                wants_replay: self.request.replay.is_some(),
+            },
             false => OpenMode::Resume(id),
         }
     }

@@ -24,7 +24,9 @@ use uuid::Uuid;
 
 use super::client_request::{ClientRequest, ClientSuitability};
 use super::lock::lock;
+use crate::agent::envelope::Line;
 use crate::agent::message::RawId;
+use crate::agent::subagent;
 
 pub use ring::{Ring, RingLimits};
 
@@ -64,8 +66,25 @@ impl EncodedEvent {
         }
     }
 
+    /// An update that an agent replays. It has no number and no envelope, because it is not an event. `handle`: the agent's own
+    /// id of the session.
+    pub(super) fn replayed(conversation: ConversationId, handle: &str, line: &Line) -> Option<Self> {
+        let update = line.update()?;
+        let is_of_subagent = line.session_id().is_some_and(|session| session != handle);
+        let params = match is_of_subagent {
+            true => line.params(),
+            false => subagent::params_beside_update(line),
+        };
+        Some(Self {
+            update: Some(0..update.len()),
+            params: params.map(Into::into),
+            is_of_subagent,
+            ..Self::new(0, conversation, update.to_owned())
+        })
+    }
+
     /// Its size in bytes.
-    fn len_bytes(&self) -> usize {
+    pub(super) fn len_bytes(&self) -> usize {
         self.text.len() + self.params.as_ref().map_or(0, |params| params.len())
     }
 

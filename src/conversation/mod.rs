@@ -37,6 +37,7 @@ pub mod read_queues;
 pub mod recovery;
 pub mod registry;
 mod repairing;
+pub mod replay;
 pub mod reported_settings;
 mod resource;
 pub mod running_work;

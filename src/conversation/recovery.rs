@@ -3,6 +3,7 @@
 //!
 //! A [`Climb`] holds only the goal and the steps tried so far; the next step follows from these two. First the head is
 //! resumed. If that fails, it is resumed once more in a new process, and then loaded, unless the agent does not know the id.
+//! If a client waits for the agent's replay, it is loaded first, and resumed last.
 //! If the agent does not open it, the disk is inspected, and the steps follow in the order of what they keep:
 //!
 //! 1. the head's transcript is moved back to where the agent looks, or restored from our backup;
@@ -98,13 +99,12 @@ impl Climb {
         }
     }
 
-    /// Whether a step opens its session with `session/load`: the agent cannot resume, or resumes have failed in two processes.
+    /// Whether a step opens its session with `session/load`: the agent cannot resume, or a load was tried before.
     #[must_use]
     pub fn loads(&self, via: Via) -> bool {
         let is_load = |via| via == Via::Load;
-        !self.goal.can_resume
-            || is_load(via)
-            || self.tried_steps.iter().any(|tried| is_load(tried.step.via()))
+        let was_tried = || self.tried_steps.iter().any(|tried| is_load(tried.step.via()));
+        via != Via::Resume && (!self.goal.can_resume || is_load(via) || was_tried())
     }
 
     /// Whether a step needs a new process.
@@ -259,11 +259,15 @@ impl Climb {
         if !self.tried_steps.iter().all(is_passed) {
             return None;
         }
+        let methods = match (self.goal.can_resume, self.goal.can_load) {
+            (true, true) if self.goal.prefers_load => [Some(Via::Load), Some(Via::Resume)],
+            (true, can_load) => [Some(Via::Resume), can_load.then_some(Via::Load)],
+            (false, _) => [Some(Via::Load), None],
+        };
         let via = match self.tried_steps.len() {
-            0 if self.goal.can_resume => Via::Resume,
-            0 => Via::Load,
+            0 => methods[0]?,
             1 => Via::FreshProcess,
-            2 if self.goal.can_resume && self.goal.can_load => Via::Load,
+            2 => methods[1]?,
             _ => return None,
         };
         Some(Step::open(head, via))

@@ -30,6 +30,7 @@ use crate::store::{ConversationRecord, ReportedSettings};
 use super::closed_sessions::ClosedSessions;
 use super::effect::OpenedSession;
 use super::error::ConversationError;
+use super::replay::Replay;
 use super::reported_settings::{
     SettingChange, contradicts, has_category, is_current, is_no_longer_offered, note_accepted, note_update,
     offers_mode, setting_changes,
@@ -38,6 +39,9 @@ use super::services::{Services, chain_text, now};
 use super::transcript_growth::PromptTally;
 pub use super::uncommitted_copies::UncommittedCopy;
 use super::unended_session::{UnendedSession, discard_copy};
+
+/// How long an agent that replays a session after its answer sends nothing before its replay counts as ended.
+const REPLAY_PAUSE: Duration = Duration::from_millis(250);
 
 /// A session that is open in an agent, with everything that is needed to use it.
 pub struct UpstreamSession {
@@ -92,12 +96,14 @@ impl Drop for UpstreamSession {
 }
 
 /// The agent's answer when it opened a session.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct OpenResponse {
     /// The id under which the session is known.
     pub upstream_id: UpstreamId,
     /// What the agent reported about the session.
     pub info: SessionInfo,
+    /// What the agent replayed, if it loaded the session.
+    pub replay: Option<Replay>,
 }
 
 impl OpenResponse {
@@ -128,8 +134,13 @@ pub enum OpenMode {
     },
     /// `session/resume`.
     Resume(UpstreamId),
-    /// `session/load`; the updates that it replays are not sent to subscribers.
-    Load(UpstreamId),
+    /// `session/load`. The updates that the agent replays are not sent to subscribers; they are returned if `wants_replay`.
+    Load {
+        /// The session.
+        id: UpstreamId,
+        /// Whether a client waits for the replay.
+        wants_replay: bool,
+    },
     /// `session/fork` of this session: up to and including the message with this id of the agent's own, or whole.
     Fork(UpstreamId, Option<String>),
 }
@@ -192,7 +203,7 @@ pub(super) async fn open_session(
     // A session whose id is not known yet has no transcript of the conversation.
     let unended = match opening {
         OpenMode::New { .. } | OpenMode::Fork(..) => None,
-        OpenMode::Resume(id) | OpenMode::Load(id) => Some(UnendedSession::new(
+        OpenMode::Resume(id) | OpenMode::Load { id, .. } => Some(UnendedSession::new(
             lease.agent(),
             SessionHandle::new(id.as_str()),
             None,
@@ -270,20 +281,24 @@ async fn open_attached(
             guard.attachment = Some(attachment);
             request
         }
-        OpenMode::Load(id) => {
+        OpenMode::Load { id, .. } => {
             let (request, attachment) = calls.load(&SessionHandle::new(id.as_str()), &options, &sender)?;
             guard.attachment = Some(attachment);
             request
         }
     };
-    let mut early = Vec::new();
+    let (mut early, mut replay) = (Vec::new(), None);
+    if let OpenMode::Load { id, wants_replay } = opening {
+        replay = Some(Replay::new(record.id, id.as_str(), *wants_replay));
+    }
+    let mut take = |incoming| match &mut replay {
+        Some(replay) => early.extend(replay.add(incoming)),
+        None => early.push(incoming),
+    };
     let deadline = services.session_deadline;
     let connection = lease.connection();
-    let answer = timeout(
-        deadline,
-        await_answer(&mut receiver, connection, request, &mut early),
-    )
-    .await;
+    let answer = await_answer(&mut receiver, connection, request, &mut take);
+    let answer = timeout(deadline, answer).await;
     let answer = answer.unwrap_or(Err(CallError::TimedOut { after: deadline }));
     let (raw, attached) = answer.inspect_err(|error| {
         if wants_sign_in(entry, error) {
@@ -291,8 +306,18 @@ async fn open_attached(
             lease.mark_signed_out();
         }
     })?;
-    if matches!(opening, OpenMode::Load(_)) {
-        early.retain(|incoming| !is_replay(incoming));
+    if matches!(opening, OpenMode::Load { .. }) && entry.kind.replays_after_answer {
+        let mut batch = Vec::new();
+        let until_pause = async {
+            while timeout(REPLAY_PAUSE, receiver.recv_up_to(&mut batch, 64))
+                .await
+                .is_ok()
+            {
+                batch.drain(..).for_each(&mut take);
+            }
+        };
+        // An agent that does not pause shows the rest as new.
+        let _unended = timeout(deadline, until_pause).await;
     }
     let attachment = attached
         .or(guard.attachment.take())
@@ -300,7 +325,10 @@ async fn open_attached(
             method: MethodName::known(method::SESSION_NEW),
             detail: "it names no session".to_owned(),
         })?;
-    let mut answer = read_answer(&raw, &attachment);
+    let mut answer = OpenResponse {
+        replay,
+        ..read_answer(&raw, &attachment)
+    };
     let mut session = UpstreamSession {
         lease,
         attachment,
@@ -393,7 +421,8 @@ async fn apply_settings(
         let accepted = match send_setting(entry.kind, target, &change, None, known) {
             Ok(request) => {
                 let connection = session.lease.connection();
-                let answer = await_answer(&mut session.inbox, connection, request, &mut session.early_lines);
+                let early = &mut session.early_lines;
+                let answer = await_answer(&mut session.inbox, connection, request, |line| early.push(line));
                 let answer = timeout(SETTING_DEADLINE, answer).await;
                 let after = SETTING_DEADLINE;
                 answer.unwrap_or(Err(CallError::TimedOut { after }))
@@ -607,13 +636,13 @@ fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> Sessio
     }
 }
 
-/// Waits for one answer. Everything else that arrives is kept, in order, but for a question about the request itself: it is
+/// Waits for one answer. Everything else that arrives is passed to `keep`, in order, but for a question about the request itself: it is
 /// cancelled, because the session does not exist yet, nobody can be asked, and the agent may wait for the answer.
 async fn await_answer(
     inbox: &mut InboxReceiver,
     connection: &Connection,
     request: AgentRequestId,
-    early: &mut Vec<Incoming>,
+    mut keep: impl FnMut(Incoming),
 ) -> Result<(Box<RawValue>, Option<Attachment>), CallError> {
     let mut batch = Vec::new();
     loop {
@@ -639,34 +668,9 @@ async fn await_answer(
                     // An agent that has ended needs no answer.
                     let _ended = connection.respond(&id, Ok(cancelled.as_raw()));
                 }
-                other => early.push(other),
+                other => keep(other),
             }
         }
-    }
-}
-
-/// Whether a line belongs to the replay of `session/load`, that is, to the history, which every client can read itself.
-/// Reports of the session's present state do not belong to it.
-fn is_replay(incoming: &Incoming) -> bool {
-    match incoming {
-        Incoming::Notification { method: name, line } if name.as_str() == method::SESSION_UPDATE => {
-            !line.update_kind().is_some_and(|kind| {
-                matches!(
-                    kind.as_ref(),
-                    "available_commands_update"
-                        | "current_mode_update"
-                        | "config_option_update"
-                        | "usage_update"
-                        | "plan"
-                        | "session_info_update"
-                )
-            })
-        }
-        Incoming::Overflow { .. } => true,
-        Incoming::Notification { .. }
-        | Incoming::Request { .. }
-        | Incoming::Response { .. }
-        | Incoming::Died(_) => false,
     }
 }
 
@@ -688,5 +692,6 @@ fn read_answer(raw: &RawValue, attachment: &Attachment) -> OpenResponse {
             other: to_object(&members),
             ..SessionInfo::default()
         },
+        replay: None,
     }
 }

@@ -12,6 +12,7 @@
     reason = "parameters are written where they are sent, as json!"
 )]
 
+mod agent_replays;
 mod cancelling;
 mod commands;
 mod editor;

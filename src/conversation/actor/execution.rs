@@ -128,6 +128,8 @@ impl Actor {
                     client: self.client.clone(),
                     min_fidelity,
                     resends_interrupted_prompt,
+                    // A client that no longer waits needs no replay.
+                    replay: self.replay.take().filter(|reply| !reply.is_closed()),
                     refused,
                     urgency: match by_itself {
                         true => Urgency::Background,

@@ -137,6 +137,7 @@ impl BranchJob {
             client: self.client.clone(),
             min_fidelity,
             resends_interrupted_prompt: false,
+            replay: None,
             refused: Vec::new(),
             urgency: Urgency::Now,
             // A new branch has a new id, so no session with that id is being closed.

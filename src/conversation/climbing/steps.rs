@@ -253,7 +253,7 @@ impl Climber {
             Via::Rebuilt => LinkReason::Rebuilt,
             _ => link.reason,
         };
-        let opening = Self::reopening(climb, via, new_id.clone());
+        let opening = self.reopening(climb, via, new_id.clone());
         let mut unclaimed = UnclaimedSession {
             session: None,
             copy: Some((new_id, copy.uncommitted)),

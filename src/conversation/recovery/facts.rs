@@ -32,6 +32,8 @@ pub struct Goal {
     pub can_resume: bool,
     /// Whether the agent offers `session/load`.
     pub can_load: bool,
+    /// Whether the head is loaded rather than resumed if the agent offers both, because a client waits for the replay.
+    pub prefers_load: bool,
     /// Whether the bridge can read and copy this agent's transcripts.
     pub can_read_transcripts: bool,
     /// The ids that the agent refused before this climb, such as with a prompt on the open session.

@@ -113,6 +113,7 @@ pub(super) fn goal() -> Goal {
         min_fidelity: Fidelity::Text,
         can_resume: true,
         can_load: true,
+        prefers_load: false,
         can_read_transcripts: true,
         refused: Vec::new(),
         limited: false,

@@ -69,7 +69,7 @@ prop_compose! {
         min_fidelity in prop_oneof![
             Just(Fidelity::None), Just(Fidelity::Text), Just(Fidelity::Partial), Just(Fidelity::Full)
         ],
-        (can_resume, can_load, readable) in any::<(bool, bool, bool)>(),
+        (can_resume, can_load, prefers_load, readable) in any::<(bool, bool, bool, bool)>(),
         limited in any::<bool>(),
         (interrupted, is_resent) in any::<(bool, bool)>(),
         head_refused in prop::bool::weighted(0.2),
@@ -94,7 +94,7 @@ prop_compose! {
         let has_interrupted_turn = interrupted && has_head && (written || turns > 0);
         let resent_turns = u64::from(is_resent && (has_interrupted_turn || turns > 0));
         let head = has_head.then(|| Link { written: written || turns > 0, relation, ..head("h", turns) });
-        Goal { head, ancestors, min_fidelity, can_resume, can_load, can_read_transcripts: readable, refused, limited, was_restored: false, has_interrupted_turn, resent_turns }
+        Goal { head, ancestors, min_fidelity, can_resume, can_load, prefers_load, can_read_transcripts: readable, refused, limited, was_restored: false, has_interrupted_turn, resent_turns }
     }
 }
 
