@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::turn::CONTINUE_PROMPT;
 use bridge_protocol::{AgentName, BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use indexmap::IndexSet;
 use jiff::Timestamp;
@@ -76,6 +77,11 @@ struct State {
     accepted_prompts: usize,
     /// The running turn, of any client, once its prompt was accepted.
     running_turn: Option<TurnId>,
+    /// The prompt of that turn and, if it failed, still after its end: a continuation may send it again. `None` if the editor
+    /// does not show it.
+    shown_prompt: Option<PromptContent>,
+    /// Whether the next accepted prompt is that of a continuation.
+    is_continuation_next: bool,
     /// Whether the user was notified that updates of this turn are missing.
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
@@ -205,6 +211,7 @@ impl Session {
     pub(super) fn begin_load(&self, earlier: &[TurnId]) -> Vec<Arc<str>> {
         let mut state = self.lock();
         state.forget_prompts(earlier);
+        state.shown_prompt = None;
         state.is_load_snapshot = true;
         if state.conversation.is_some() {
             // The editor may have forgotten them.
@@ -361,14 +368,14 @@ impl Session {
         self.send_generated(&self.update_line(&self.note(text)));
     }
 
-    /// The name under which a sessiond command was announced to the editor. `None` if no commands are announced.
-    pub(super) fn announced_command_name(&self, name: &str) -> Option<String> {
-        self.command_name_in(&self.lock(), name)
+    /// The sessiond command that a prompt of the editor may consist of. `None` if no commands are announced.
+    pub(super) fn announced_command(&self, name: &str) -> Option<String> {
+        self.command_in(&self.lock(), name)
     }
 
-    fn command_name_in(&self, state: &State, name: &str) -> Option<String> {
-        let wanted = self.peer.wants_commands();
-        wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
+    fn command_in(&self, state: &State, name: &str) -> Option<String> {
+        let announced = || commands::announced_name(name, state.commands.as_ref());
+        self.peer.wants_commands().then(|| format!("/{}", announced()))
     }
 
     /// A message about what was lost when the session was reopened. `None` if nothing was lost.
@@ -377,7 +384,7 @@ impl Session {
     }
 
     fn loss_message_in(&self, state: &State, resumed: &Resumed) -> Option<String> {
-        let in_editor = self.command_name_in(state, "undo").map(|name| format!("/{name}"));
+        let in_editor = self.command_in(state, "undo");
         let in_shell = || state.conversation.map(|id| format!("sessionctl undo {id}"));
         message::loss_message(resumed, in_editor.or_else(in_shell).as_deref())
     }
@@ -501,9 +508,10 @@ fn is_commands_update(line: &str) -> bool {
     update.is_some_and(|update| message::kind_of(update.get()) == COMMANDS)
 }
 
-/// The updates that show a prompt.
+/// The updates that show a prompt. The daemon's request to continue a turn is not shown, as in a history.
 pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> {
-    let blocks = prompt.as_blocks().iter();
+    let is_shown = *prompt != PromptContent::text(CONTINUE_PROMPT);
+    let blocks = prompt.as_blocks().iter().filter(move |_| is_shown);
     blocks.map(|block| message::chunk(USER_MESSAGE, block.get()))
 }
 

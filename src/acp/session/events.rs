@@ -132,6 +132,7 @@ impl Session {
             }
             // This event arrives before the turn's prompt.
             Event::Continued { turn_id } => {
+                state.is_continuation_next = true;
                 let mut sender = state
                     .prompts
                     .iter_mut()
@@ -207,8 +208,12 @@ impl Session {
             info,
             ..
         } = &mut snapshot;
+        let is_load = std::mem::take(&mut state.is_load_snapshot);
+        if is_load {
+            state.shown_prompt = running.as_ref().map(|running| running.prompt.clone());
+        }
         let is_whole = running.as_ref().is_some_and(|running| !running.truncated);
-        if std::mem::take(&mut state.is_load_snapshot) && is_whole && !conversation.interrupts.is_empty() {
+        if is_load && is_whole && !conversation.interrupts.is_empty() {
             // A question may come from a subagent's session that the replay announces.
             for event in updates {
                 drop(self.line_of(state, event));
@@ -225,6 +230,7 @@ impl Session {
         info.config_options = options.map(|options| self.peer.capabilities().supported_options(options));
         state.accepted_prompts = 0;
         state.running_turn = running.as_ref().map(|running| running.turn_id.clone());
+        state.is_continuation_next = false;
         state.drop_missed_continuations();
         state.title.clone_from(&conversation.title);
         state.agent = Some(conversation.agent.clone());
@@ -242,7 +248,10 @@ impl Session {
         }
         state.accepted_prompts += 1;
         let is_own = state.is_own_turn(&turn);
-        let is_known = is_own && !state.is_forgotten_turn(&turn);
+        let is_sent_again = std::mem::take(&mut state.is_continuation_next);
+        let is_sent_again = is_sent_again && state.shown_prompt.as_ref() == Some(prompt);
+        let is_known = is_sent_again || state.is_shown_by_editor(&turn);
+        state.shown_prompt = Some(prompt.clone());
         state.running_turn = Some(turn);
         if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
             let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
@@ -259,6 +268,7 @@ impl Session {
 
     fn on_turn_ended(&self, state: &mut State, turn: TurnResult) -> Delivery {
         (state.running_turn, state.has_reported_loss) = (None, false);
+        state.shown_prompt.take_if(|_| turn.stop_reason != StopReason::Failed);
         // An editor may never answer a request that it does not know.
         for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
             let delivery = self.send(state, &message::withdrawal(request));
