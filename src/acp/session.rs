@@ -1,8 +1,8 @@
 //! One session of an editor: forwards the events of its conversation as updates and questions.
 //!
 //! Owns when messages about the session may be sent: nothing before the answer that makes it known to the editor, and no
-//! updates after a cancelled prompt's answer until the next request or turn. Requests and questions of the agent do not wait
-//! for that. Events arrive in the conversation's order and are forwarded without waiting.
+//! updates of the agent after a cancelled prompt's answer until the next request or turn. Its requests and questions, and the
+//! daemon's own messages, do not wait for that. Events arrive in the conversation's order and are forwarded without waiting.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -411,14 +411,9 @@ impl Session {
         }
     }
 
-    /// Sends a request of the agent or its withdrawal. Returns false if it cannot be sent. After a cancelled prompt only
-    /// updates are held back, because the agent may still release its terminals.
+    /// Sends a request of the agent or its withdrawal. Returns false if it cannot be sent.
     pub(super) fn send_request(&self, line: &str) -> bool {
-        let mut state = self.lock();
-        match state.is_held_until(HoldUntil::NextTurn) {
-            true => self.peer.outbox.try_push(&[line]).is_ok(),
-            false => self.send(&mut state, line) == Delivery::Delivered,
-        }
+        self.send(&mut self.lock(), line) == Delivery::Delivered
     }
 
     /// Forgets all questions, because no agent waits for the answers. Returns the requests that the editor has not answered.
@@ -455,18 +450,27 @@ impl Session {
         push_result(failed.map_or(Ok(()), Err))
     }
 
+    /// Sends a message that does not wait for the next turn. A question must not stay hidden until the editor's next prompt, and
+    /// the agent may still release its terminals.
     fn send(&self, state: &mut State, line: &str) -> Delivery {
-        if let Some(held) = &mut state.held {
-            if held.push(line) {
-                return Delivery::Delivered;
-            }
-            if held.until != HoldUntil::NextTurn {
-                return Delivery::QueueFull;
-            }
+        let held = state.held.as_mut();
+        let held = held.filter(|held| held.until != HoldUntil::NextTurn);
+        match held.map(|held| held.push(line)) {
+            Some(true) => Delivery::Delivered,
+            Some(false) => Delivery::QueueFull,
+            None => push_result(self.peer.outbox.try_push(&[line])),
+        }
+    }
+
+    /// Sends an update or a notification of the agent, which after a cancelled prompt waits for the next turn.
+    fn send_from_agent(&self, state: &mut State, line: &str) -> Delivery {
+        let held = state.held.as_mut();
+        if held.is_some_and(|held| held.until == HoldUntil::NextTurn && held.push(line)) {
+            return Delivery::Delivered;
         }
         match self.end_hold_after_cancel(state) {
-            Delivery::Delivered => push_result(self.peer.outbox.try_push(&[line])),
-            taken => taken,
+            Delivery::Delivered => self.send(state, line),
+            failed => failed,
         }
     }
 }

@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 
 use super::super::peer::{ForwardedQuestion, PendingRequest};
 use super::super::{commands, message};
+use super::chunks_of;
 use super::held_messages::{HeldMessages, HoldUntil};
 use super::{COMMANDS, SESSION_INFO, Session, Snapshot, State};
-use super::{chunks_of, push_result};
 use crate::agent::message::{RequestKind, method};
 use crate::bridge::{Delivery, EncodedEvent};
 
@@ -46,7 +46,7 @@ impl Session {
         }
         if let Some(params) = event.subagent_params() {
             return match self.subagent_update_line(&mut state, params) {
-                Some(line) => self.send(&mut state, &line),
+                Some(line) => self.send_from_agent(&mut state, &line),
                 None => Delivery::Delivered,
             };
         }
@@ -98,9 +98,10 @@ impl Session {
 
     /// Sends an update with the other parameters that came with it.
     fn send_unchanged(&self, state: &mut State, update: &str, params: Option<&str>) -> Delivery {
-        match params {
-            Some(params) => self.send(state, &self.update_line_with(params, update)),
-            None => self.send_update(state, update),
+        match (params, &state.held) {
+            (Some(params), _) => self.send_from_agent(state, &self.update_line_with(params, update)),
+            (None, Some(_)) => self.send_from_agent(state, &self.update_line(update)),
+            (None, None) => self.send_update(state, update),
         }
     }
 
@@ -151,7 +152,8 @@ impl Session {
                 let title = Some(&conversation.title).filter(|title| !title.is_empty());
                 let update = json!({"sessionUpdate": SESSION_INFO, "title": title}).to_string();
                 state.title = conversation.title;
-                self.send_update(state, &update)
+                // A title may be derived from the agent's, so it is sent like an update of the agent.
+                self.send_unchanged(state, &update, None)
             }
             Event::PromptAccepted { turn_id, prompt } => self.on_prompt_accepted(state, turn_id, &prompt),
             Event::TurnEnded { turn } => self.on_turn_ended(state, turn),
@@ -268,7 +270,9 @@ impl Session {
 
     fn on_turn_ended(&self, state: &mut State, turn: TurnResult) -> Delivery {
         (state.running_turn, state.has_reported_loss) = (None, false);
-        state.shown_prompt.take_if(|_| turn.stop_reason != StopReason::Failed);
+        state
+            .shown_prompt
+            .take_if(|_| turn.stop_reason != StopReason::Failed);
         // An editor may never answer a request that it does not know.
         for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
             let delivery = self.send(state, &message::withdrawal(request));
@@ -333,12 +337,7 @@ impl Session {
         };
         state.questions.insert(asked.id.clone(), request);
         let params = self.for_editor(state, asked.request.get());
-        let line = message::request(request, method, &params);
-        match state.is_held_until(HoldUntil::NextTurn) {
-            // The question must not stay hidden until the editor's next prompt.
-            true => push_result(self.peer.outbox.try_push(&[&line])),
-            false => self.send(state, &line),
-        }
+        self.send(state, &message::request(request, method, &params))
     }
 
     /// Notifies the editor that these questions no longer need an answer.
@@ -365,7 +364,9 @@ impl Session {
         } else {
             message::notification(method, &self.for_editor(&self.lock(), params))
         };
-        self.send_generated(&line);
+        if self.send_from_agent(&mut self.lock(), &line) == Delivery::QueueFull {
+            self.peer.outbox.abandon();
+        }
     }
 
     /// Shows a prompt that the editor did not send.
