@@ -94,8 +94,8 @@ struct State {
     ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
     /// Whether another program has changed the transcript and the user was not notified yet.
     has_foreign_turns: bool,
-    /// Whether a command of the editor is changing the history.
-    changes_history: bool,
+    /// How many commands of the editor are changing the history.
+    history_changes: usize,
     /// Whether the history was edited and the new prompt has not arrived yet.
     awaits_edited_prompt: bool,
     /// The questions that the editor was asked, with the ids of the requests.
@@ -391,7 +391,7 @@ impl Session {
 
     /// Marks the history as being changed by a command of the editor, until the guard is dropped.
     pub(super) fn change_history(&self) -> OwnHistoryChange<'_> {
-        self.lock().changes_history = true;
+        self.lock().history_changes += 1;
         OwnHistoryChange(self)
     }
 
@@ -493,7 +493,9 @@ pub(super) struct OwnHistoryChange<'a>(&'a Session);
 
 impl Drop for OwnHistoryChange<'_> {
     fn drop(&mut self) {
-        self.0.lock().changes_history = false;
+        let changes = &mut self.0.lock().history_changes;
+        // Closing the session has reset the count.
+        *changes = changes.saturating_sub(1);
     }
 }
 

@@ -173,7 +173,7 @@ impl Session {
             Event::Forked { conversation_id, .. } if Some(conversation_id) != state.conversation => {
                 Delivery::Delivered
             }
-            Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Delivery::Delivered,
+            Event::Forked { .. } | Event::Undone { .. } if state.history_changes > 0 => Delivery::Delivered,
             Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
             Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
             Event::ForeignWriter { .. } => {
