@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use bridge_protocol::conversation::{ContinueAt, fork_title};
 use bridge_protocol::history::Checkpoint;
-use bridge_protocol::method::{Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Undo};
+use bridge_protocol::method::{
+    Checkpoints, Continue, Edit, Fork, GetCheckpoint, GetConversation, Handle, Undo,
+};
 use bridge_protocol::raw::{PromptContent, RawJson};
 use bridge_protocol::{BridgeError, CheckpointId, ConversationId, ErrorKind, TurnId, time};
+use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,6 +23,7 @@ use super::peer::PendingRequest;
 use super::prompting::{cancelled_reply, submit_in_order};
 use super::session::Session;
 use crate::bridge::NewTurn;
+use crate::server::poll_once;
 
 /// The commands: name, description, and the hint for what follows the name. Without a hint, choosing a command sends it at once.
 const COMMANDS: [(&str, &str, Option<&str>); 6] = [
@@ -174,7 +178,7 @@ impl Connection {
     /// Lets the user choose the turn to go back to. None if the prompt was cancelled.
     async fn rewind_by_form(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         id: ConversationId,
         prompt: &TurnId,
     ) -> Result<Option<String>, BridgeError> {
@@ -222,9 +226,10 @@ impl Connection {
         self.rewind(session, id, turn, order).await.map(Some)
     }
 
+    /// Goes back to after a turn, even if the command is cancelled meanwhile. The user is then notified.
     async fn rewind(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         id: ConversationId,
         turn: &str,
         order: MutexGuard<'_, ()>,
@@ -234,20 +239,36 @@ impl Connection {
             at: Some(self.turn(id, turn).await?.to_string()),
             ..Fork::of(id)
         };
-        let guard = session.change_history();
-        let forked = submit_in_order(self.run_app_call(fork), order).await;
-        forked.map_err(|error| match error.kind {
-            ErrorKind::Busy => BridgeError::new(
-                ErrorKind::Busy,
-                "A turn is running; wait for its end or cancel it, then go back.",
-            ),
-            _ => error,
-        })?;
-        drop(guard);
-        Ok(format!(
+        let text = format!(
             "Went back to after turn {turn}. What you see below it is no longer part of the conversation; reopen the thread \
              to hide it. /undo takes this back."
-        ))
+        );
+        let (bridge, session) = (Arc::clone(&self.bridge), Arc::clone(session));
+        let (sender, answer) = oneshot::channel();
+        let mut rewind = async move {
+            let guard = session.change_history();
+            let forked = bridge.handle(fork).await;
+            drop(guard);
+            let forked = forked.map(|_| text).map_err(|error| match error.kind {
+                ErrorKind::Busy => BridgeError::new(
+                    ErrorKind::Busy,
+                    "A turn is running; wait for its end or cancel it, then go back.",
+                ),
+                _ => error,
+            });
+            if let Err(Ok(text)) = sender.send(forked)
+                && session.conversation().is_some()
+            {
+                session.send_note(&format!("The cancellation came too late. {text}\n\n"));
+            }
+        }
+        .boxed();
+        if poll_once(&mut rewind).is_pending() {
+            tokio::spawn(rewind);
+        }
+        drop(order);
+        let failed = || BridgeError::new(ErrorKind::InternalError, "going back failed");
+        answer.await.map_err(|_| failed())?
     }
 
     async fn edit(

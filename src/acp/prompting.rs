@@ -211,9 +211,9 @@ fn limit_message(session: &Session, message: &str, resets_at: Option<Timestamp>,
         Some(at) => format!("The limit ends at {}.", time::text(at)),
         None => "The agent did not report when the limit ends.".to_owned(),
     };
-    let how = match (continues, session.announced_command_name("continue")) {
+    let how = match (continues, session.announced_command("continue")) {
         (true, _) => " The turn continues automatically.".to_owned(),
-        (false, Some(name)) => format!(" To continue this turn then, send /{name}."),
+        (false, Some(command)) => format!(" To continue this turn then, send {command}."),
         (false, None) => String::new(),
     };
     format!("The agent's usage limit is reached: {message}\n\n{until}{how}")

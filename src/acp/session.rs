@@ -1,8 +1,8 @@
 //! One session of an editor: forwards the events of its conversation as updates and questions.
 //!
 //! Owns when messages about the session may be sent: nothing before the answer that makes it known to the editor, and no
-//! updates after a cancelled prompt's answer until the next request or turn. Requests and questions of the agent do not wait
-//! for that. Events arrive in the conversation's order and are forwarded without waiting.
+//! updates of the agent after a cancelled prompt's answer until the next request or turn. Its requests and questions, and the
+//! daemon's own messages, do not wait for that. Events arrive in the conversation's order and are forwarded without waiting.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bridge_protocol::conversation::{Conversation, RunningTurn, SessionInfo};
 use bridge_protocol::link::Resumed;
 use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::turn::CONTINUE_PROMPT;
 use bridge_protocol::{AgentName, BridgeError, CheckpointId, ConversationId, ErrorKind, InterruptId, TurnId};
 use indexmap::IndexSet;
 use jiff::Timestamp;
@@ -76,6 +77,11 @@ struct State {
     accepted_prompts: usize,
     /// The running turn, of any client, once its prompt was accepted.
     running_turn: Option<TurnId>,
+    /// The prompt of that turn and, if it failed, still after its end: a continuation may send it again. `None` if the editor
+    /// does not show it.
+    shown_prompt: Option<PromptContent>,
+    /// Whether the next accepted prompt is that of a continuation.
+    is_continuation_next: bool,
     /// Whether the user was notified that updates of this turn are missing.
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
@@ -88,8 +94,8 @@ struct State {
     ended_turns: VecDeque<(TurnId, Timestamp, Option<CheckpointId>)>,
     /// Whether another program has changed the transcript and the user was not notified yet.
     has_foreign_turns: bool,
-    /// Whether a command of the editor is changing the history.
-    changes_history: bool,
+    /// How many commands of the editor are changing the history.
+    history_changes: usize,
     /// Whether the history was edited and the new prompt has not arrived yet.
     awaits_edited_prompt: bool,
     /// The questions that the editor was asked, with the ids of the requests.
@@ -205,6 +211,7 @@ impl Session {
     pub(super) fn begin_load(&self, earlier: &[TurnId]) -> Vec<Arc<str>> {
         let mut state = self.lock();
         state.forget_prompts(earlier);
+        state.shown_prompt = None;
         state.is_load_snapshot = true;
         if state.conversation.is_some() {
             // The editor may have forgotten them.
@@ -373,14 +380,14 @@ impl Session {
         self.send_generated(&self.update_line(&self.note(text)));
     }
 
-    /// The name under which a sessiond command was announced to the editor. `None` if no commands are announced.
-    pub(super) fn announced_command_name(&self, name: &str) -> Option<String> {
-        self.command_name_in(&self.lock(), name)
+    /// The sessiond command that a prompt of the editor may consist of. `None` if no commands are announced.
+    pub(super) fn announced_command(&self, name: &str) -> Option<String> {
+        self.command_in(&self.lock(), name)
     }
 
-    fn command_name_in(&self, state: &State, name: &str) -> Option<String> {
-        let wanted = self.peer.wants_commands();
-        wanted.then(|| commands::announced_name(name, state.commands.as_ref()))
+    fn command_in(&self, state: &State, name: &str) -> Option<String> {
+        let announced = || commands::announced_name(name, state.commands.as_ref());
+        self.peer.wants_commands().then(|| format!("/{}", announced()))
     }
 
     /// A message about what was lost when the session was reopened. `None` if nothing was lost.
@@ -389,14 +396,14 @@ impl Session {
     }
 
     fn loss_message_in(&self, state: &State, resumed: &Resumed) -> Option<String> {
-        let in_editor = self.command_name_in(state, "undo").map(|name| format!("/{name}"));
+        let in_editor = self.command_in(state, "undo");
         let in_shell = || state.conversation.map(|id| format!("sessionctl undo {id}"));
         message::loss_message(resumed, in_editor.or_else(in_shell).as_deref())
     }
 
     /// Marks the history as being changed by a command of the editor, until the guard is dropped.
     pub(super) fn change_history(&self) -> OwnHistoryChange<'_> {
-        self.lock().changes_history = true;
+        self.lock().history_changes += 1;
         OwnHistoryChange(self)
     }
 
@@ -416,14 +423,9 @@ impl Session {
         }
     }
 
-    /// Sends a request of the agent or its withdrawal. Returns false if it cannot be sent. After a cancelled prompt only
-    /// updates are held back, because the agent may still release its terminals.
+    /// Sends a request of the agent or its withdrawal. Returns false if it cannot be sent.
     pub(super) fn send_request(&self, line: &str) -> bool {
-        let mut state = self.lock();
-        match state.is_held_until(HoldUntil::NextTurn) {
-            true => self.peer.outbox.try_push(&[line]).is_ok(),
-            false => self.send(&mut state, line) == Delivery::Delivered,
-        }
+        self.send(&mut self.lock(), line) == Delivery::Delivered
     }
 
     /// Forgets all questions, because no agent waits for the answers. Returns the requests that the editor has not answered.
@@ -460,18 +462,27 @@ impl Session {
         push_result(failed.map_or(Ok(()), Err))
     }
 
+    /// Sends a message that does not wait for the next turn. A question must not stay hidden until the editor's next prompt, and
+    /// the agent may still release its terminals.
     fn send(&self, state: &mut State, line: &str) -> Delivery {
-        if let Some(held) = &mut state.held {
-            if held.push(line) {
-                return Delivery::Delivered;
-            }
-            if held.until != HoldUntil::NextTurn {
-                return Delivery::QueueFull;
-            }
+        let held = state.held.as_mut();
+        let held = held.filter(|held| held.until != HoldUntil::NextTurn);
+        match held.map(|held| held.push(line)) {
+            Some(true) => Delivery::Delivered,
+            Some(false) => Delivery::QueueFull,
+            None => push_result(self.peer.outbox.try_push(&[line])),
+        }
+    }
+
+    /// Sends an update or a notification of the agent, which after a cancelled prompt waits for the next turn.
+    fn send_from_agent(&self, state: &mut State, line: &str) -> Delivery {
+        let held = state.held.as_mut();
+        if held.is_some_and(|held| held.until == HoldUntil::NextTurn && held.push(line)) {
+            return Delivery::Delivered;
         }
         match self.end_hold_after_cancel(state) {
-            Delivery::Delivered => push_result(self.peer.outbox.try_push(&[line])),
-            taken => taken,
+            Delivery::Delivered => self.send(state, line),
+            failed => failed,
         }
     }
 }
@@ -494,7 +505,9 @@ pub(super) struct OwnHistoryChange<'a>(&'a Session);
 
 impl Drop for OwnHistoryChange<'_> {
     fn drop(&mut self) {
-        self.0.lock().changes_history = false;
+        let changes = &mut self.0.lock().history_changes;
+        // Closing the session has reset the count.
+        *changes = changes.saturating_sub(1);
     }
 }
 
@@ -513,9 +526,10 @@ fn is_commands_update(line: &str) -> bool {
     update.is_some_and(|update| message::kind_of(update.get()) == COMMANDS)
 }
 
-/// The updates that show a prompt.
+/// The updates that show a prompt. The daemon's request to continue a turn is not shown, as in a history.
 pub(super) fn chunks_of(prompt: &PromptContent) -> impl Iterator<Item = String> {
-    let blocks = prompt.as_blocks().iter();
+    let is_shown = *prompt != PromptContent::text(CONTINUE_PROMPT);
+    let blocks = prompt.as_blocks().iter().filter(move |_| is_shown);
     blocks.map(|block| message::chunk(USER_MESSAGE, block.get()))
 }
 

@@ -218,13 +218,13 @@ impl Connection {
         let reopened = reopened
             .into_iter()
             .filter(|text| !is_missing_from_history || text == SETTINGS_DEFERRED_TEXT);
-        for text in reopened.chain(orphaned_questions(&snapshot)) {
+        session.hold_commands(snapshot.info.commands.clone());
+        for text in reopened.chain(waiting_for_user(&session, &snapshot)) {
             session.replay(&session.note(&text)).await;
         }
         if self.peer.capabilities().wants_replay_end() {
             session.replay(REPLAY_END).await;
         }
-        session.hold_commands(snapshot.info.commands.clone());
         if snapshot.conversation.live {
             self.wait_for_commands(&session, &snapshot.conversation.agent)
                 .await;
@@ -463,7 +463,7 @@ impl Connection {
     ) -> Result<Answered, Failure> {
         let snapshot = session.attach(&self.bridge, id).await?;
         session.hold_commands(snapshot.info.commands.clone());
-        for text in orphaned_questions(&snapshot) {
+        for text in waiting_for_user(&session, &snapshot) {
             session.send_note(&text);
         }
         open_answer(session, order, &snapshot)
@@ -597,17 +597,32 @@ fn open_answer(
     })
 }
 
-/// Messages for the user about questions whose agent has exited. The questions are not asked again: an editor may grant
-/// permissions automatically, and that would start a turn.
-fn orphaned_questions(snapshot: &Snapshot) -> impl Iterator<Item = String> {
-    let Conversation { id, interrupts, .. } = &snapshot.conversation;
+/// Messages for the user about what only the user can continue: questions whose agent has exited, and held prompts. The questions
+/// are not asked again: an editor may grant permissions automatically, and that would start a turn.
+fn waiting_for_user(session: &Session, snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    let Conversation {
+        id,
+        interrupts,
+        queue,
+        ..
+    } = &snapshot.conversation;
+    let held = queue.iter().filter(|queued| queued.held);
+    let held: String = held.map(|held| format!("- {}\n", held.prompt)).collect();
+    let held = (!held.is_empty()).then(|| {
+        let how = match session.announced_command("continue") {
+            Some(command) => format!("send {command}."),
+            None => format!("run in a terminal: sessionctl continue {id}"),
+        };
+        format!("These queued prompts were not sent before the daemon ended:\n\n{held}\nTo continue with them, {how}\n\n")
+    });
     let orphaned = interrupts.iter().filter(|interrupt| interrupt.orphaned);
-    orphaned.map(move |interrupt| {
+    let orphaned = orphaned.map(move |interrupt| {
         let question = message::question_of(interrupt.request.get());
         format!(
             "The agent asked: {question}\n\nIts process ended before the answer. To answer, run in a terminal: sessionctl answer {id}\n\n"
         )
-    })
+    });
+    orphaned.chain(held)
 }
 
 /// A session in a list.

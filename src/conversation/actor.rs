@@ -41,6 +41,7 @@ use super::effect::{Call, Deadline, Effect, IncomingCall, OpenedSession, PromptA
 use super::error::{ConversationError, StoreFailure};
 use super::events::{Stream, Subscriber};
 use super::folder::usable_folder;
+use super::registry::RunningCallGuard;
 use super::replay::ReplaySender;
 use super::resource::UnrecordedResource;
 use super::running_work::Progress;
@@ -65,7 +66,33 @@ pub const MAILBOX_CAPACITY: usize = 256;
 pub(in crate::conversation) const REST_BEFORE_END: Duration = Duration::from_secs(120);
 
 /// Where an answer goes.
-pub type Reply = oneshot::Sender<Result<Answer, ConversationError>>;
+pub struct Reply {
+    sender: oneshot::Sender<Result<Answer, ConversationError>>,
+    /// Registers the call as running, if it has an idempotency key and does not repeat a running one.
+    running: Option<RunningCallGuard>,
+}
+
+impl Reply {
+    /// A reply, and the receiver of the answer.
+    pub(super) fn new(
+        running: Option<RunningCallGuard>,
+    ) -> (Self, oneshot::Receiver<Result<Answer, ConversationError>>) {
+        let (sender, answer) = oneshot::channel();
+        (Self { sender, running }, answer)
+    }
+
+    /// Sends the answer. A caller that disconnected needs none.
+    pub(super) fn send(self, result: Result<Answer, ConversationError>) {
+        // Before the answer is sent, so that a call that follows it finds the stored result.
+        drop(self.running);
+        let _gone = self.sender.send(result);
+    }
+
+    /// Whether the caller has disconnected.
+    fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
 
 /// A message in a conversation's mailbox.
 pub enum Message {
@@ -505,7 +532,7 @@ impl Actor {
                     Err(error) => {
                         // The call may have been carried out before, and must not be carried out twice.
                         tracing::error!(conversation = %self.model.id(), error = chain_text(&error), "a requestId cannot be looked up");
-                        let _gone = incoming.reply.send(Err(error.into()));
+                        incoming.reply.send(Err(error.into()));
                         return;
                     }
                 };
@@ -631,8 +658,7 @@ impl Actor {
                 }
                 self.apply(|model| model.admit(*asked, None));
             }
-            // A caller that disconnected needs no answer.
-            Err(error) => drop(asked.reply.send(Err(error))),
+            Err(error) => asked.reply.send(Err(error)),
         }
     }
 

@@ -41,7 +41,7 @@ use crate::store::{
     Change, ConversationRecord, LookupError, LostPart, RequestRecord, ResolvedBy, SalvagedRecord,
 };
 
-use super::actor::{Actor, Deliver, MAILBOX_CAPACITY, Message};
+use super::actor::{Actor, Deliver, MAILBOX_CAPACITY, Message, Reply};
 use super::answer::{Answer, CallKey, MadeConversation};
 use super::closed_sessions::AllClosedSessions;
 use super::effect::{Call, IncomingCall};
@@ -60,7 +60,8 @@ pub(super) use watching::tests::registry as registry_of_tests;
 
 pub use backups::SessionSelector;
 pub use filter::Filter;
-use idempotency::RunningCalls;
+pub(super) use idempotency::RunningCallGuard;
+use idempotency::{Entered, RunningCalls};
 pub use transcripts::TranscriptFilter;
 use transcripts::TranscriptLists;
 pub use tree_moves::TreeMoveRequest;
@@ -77,7 +78,7 @@ pub struct Registry {
     closed_sessions: AllClosedSessions,
     /// Held by an adoption or an import, from its last check for a conversation that has the session until the commit.
     creation_lock: tokio::sync::Mutex<()>,
-    /// Running calls with an idempotency key that no conversation's task tracks.
+    /// Running calls with an idempotency key.
     running_calls: RunningCalls,
     /// Held by each search through all conversations, which limits how many run at once.
     search_permits: Semaphore,
@@ -275,12 +276,15 @@ impl Registry {
             check_title(title)?;
             *title = normalized_title(title);
         }
-        if let Some(request) = &request
-            && self.running_calls.find(Some(id), request)?.is_some()
-        {
-            return Err(request.content_conflict());
-        }
-        let (reply, answer) = oneshot::channel();
+        let entered = request
+            .as_ref()
+            .map(|request| self.running_calls.enter(Some(id), request, None));
+        let running = match entered.transpose()? {
+            Some(Entered::New(guard)) => Some(guard),
+            // The conversation's task joins a repeated call to the running one.
+            Some(Entered::Repeated(_)) | None => None,
+        };
+        let (reply, answer) = Reply::new(running);
         let incoming = IncomingCall { call, request, reply };
         self.send(id, Message::Call(Box::new(incoming)))?;
         Ok(answer)
@@ -473,8 +477,7 @@ impl Registry {
                     true => ConversationError::ShuttingDown,
                     false => ConversationError::Internal,
                 };
-                // A caller that hung up needs no answer.
-                let _gone = incoming.reply.send(Err(error));
+                incoming.reply.send(Err(error));
             }
         }
     }

@@ -216,6 +216,21 @@ fn nothing_follows_the_answer_to_a_cancelled_prompt() {
 }
 
 #[test]
+fn a_change_by_another_client_is_reported_right_after_a_cancelled_prompt() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::after_one_turn(&home);
+    let prompt = editor.begin_endless(&session);
+    editor.cancel(&session);
+    assert_eq!(editor.finish(prompt).result()["stopReason"], "cancelled");
+    run(&home, &["reset", &session]);
+    editor.until(|message| {
+        let text = message["params"]["update"]["content"]["text"].as_str();
+        text.is_some_and(|text| text.contains("Another client reset this conversation"))
+    });
+}
+
+#[test]
 fn what_is_held_back_is_bounded_for_all_sessions_of_an_editor() {
     let configured = scripted::configured("scripted", None);
     let home = Home::with_config(&format!("[limits]\nsubscriber_events = 64\n{configured}"));

@@ -1,9 +1,11 @@
 //! Slash commands for actions that have no button in an editor.
 
+use std::fs;
+
 use bridge_protocol::turn::CONTINUE_PROMPT;
 use serde_json::{Value, json};
 
-use super::editor::{Answered, Editor, eventually, run, sessionctl};
+use super::editor::{Answered, Editor, eventually, run, sessionctl, show};
 use crate::gate::Gate;
 use crate::home::{Daemon, Home};
 
@@ -334,6 +336,33 @@ fn a_change_of_the_history_by_another_client_is_told() {
     // The fork must not affect the original session of the same editor.
     run(&home, &["fork", &session]);
     assert_eq!(said(&editor.prompt(&session, "four")), "echo: four");
+}
+
+/// The branch takes long to write, because the turn is large, and the editor cancels the command meanwhile.
+#[test]
+fn a_cancelled_command_that_went_back_is_reported_as_the_editors_own() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    let large = format!("[[say one]] {}", "x".repeat(8 << 20));
+    editor.prompt(&session, &large).result();
+    editor.prompt(&session, "two").result();
+    editor.prompt(&session, "/history").result();
+    let shown = show(&home, &session);
+    let transcript = home.transcript(shown["head"].as_str().unwrap()).unwrap();
+    let files = || fs::read_dir(transcript.parent().unwrap()).unwrap().count();
+    let before = files();
+    let rewind = editor.begin_prompt(&session, "/rewind 1");
+    eventually(|| files() > before);
+    editor.cancel(&session);
+    let mut told = editor.finish(rewind).said();
+    while !told.contains("ent back to") {
+        let message = editor.next();
+        told += message["params"]["update"]["content"]["text"]
+            .as_str()
+            .unwrap_or("");
+    }
+    assert!(!told.contains("nother client"), "{told}");
 }
 
 /// Whether a prompt is queued behind the running turn, and is on disk.

@@ -269,3 +269,94 @@ fn the_prompt_that_continues_a_turn_is_not_loaded_as_the_users() {
     let prompts = loaded.texts("user_message_chunk");
     assert_eq!(prompts, ["[[say begun]] [[hang]]", &quoted]);
 }
+
+/// The texts of these messages that were sent as prompts or by the agent, each with whether it is a prompt.
+fn shown_texts(messages: &[Value]) -> Vec<(bool, &str)> {
+    let updates = messages.iter().map(|message| &message["params"]["update"]);
+    let texts = updates.filter_map(|update| {
+        let text = update["content"]["text"].as_str()?;
+        Some((update["sessionUpdate"] == "user_message_chunk", text))
+    });
+    texts.collect()
+}
+
+#[test]
+fn held_prompts_are_named_after_a_load_and_shown_before_their_answers() {
+    for (is_settled, method) in [
+        (false, "session/load"),
+        (true, "session/load"),
+        (true, "session/resume"),
+    ] {
+        let home = Home::new();
+        let daemon = home.start();
+        let (mut editor, session) = Editor::in_session(&home);
+        editor.begin_endless(&session);
+        for (index, text) in ["two", "three"].into_iter().enumerate() {
+            editor.begin_prompt(&session, text);
+            eventually(|| show(&home, &session)["queue"].as_array().unwrap().len() == index + 1);
+        }
+        daemon.kill();
+        let _daemon = home.start();
+        let mut editor = Editor::start(&home);
+        let mut opened = editor.on(method, &session, &home).before;
+        opened.extend(editor.call("session/list", json!({})).before);
+        let texts = shown_texts(&opened);
+        let named = |text: &str| {
+            ["two", "three", "/continue"]
+                .iter()
+                .all(|part| text.contains(part))
+        };
+        let notes = texts.iter().filter(|(is_prompt, text)| !is_prompt && named(text));
+        assert_eq!(notes.count(), 1, "{method}: {texts:?}");
+        if is_settled {
+            // Without an interrupted turn, the continuation starts with the first held prompt.
+            editor.prompt(&session, "one").result();
+        }
+        let mut other = Editor::start(&home);
+        other.on("session/load", &session, &home).result();
+        editor.begin_prompt(&session, "/continue");
+        let is_last = |message: &Value| message["params"]["update"]["content"]["text"] == "echo: three";
+        for editor in [&mut editor, &mut other] {
+            let messages = editor.until(is_last);
+            let echo = format!("echo: {CONTINUE_PROMPT}");
+            let mut expected = vec![
+                (true, "two"),
+                (false, "echo: two"),
+                (true, "three"),
+                (false, "echo: three"),
+            ];
+            if !is_settled {
+                expected.insert(0, (false, &echo));
+            }
+            assert_eq!(shown_texts(&messages), expected, "{method}");
+        }
+    }
+}
+
+/// The agent dies before it has read the prompt, and its next process does not start, so the continuation sends the prompt again.
+#[test]
+fn a_prompt_that_is_sent_again_is_shown_only_to_an_editor_that_was_not_shown_it() {
+    let (home, gate) = Gate::home();
+    let _daemon = home.start();
+    let (mut editor, session) = Editor::after_one_turn(&home);
+    let mut other = Editor::start(&home);
+    other.on("session/load", &session, &home).result();
+    gate.hold("session/prompt");
+    let failed = editor.begin_prompt(&session, "two");
+    gate.wait_until_held();
+    other.until_said("two");
+    gate.break_with(Some("no"));
+    gate.kill_last();
+    editor.finish(failed).code();
+    gate.break_with(None);
+    let mut late = Editor::start(&home);
+    late.on("session/load", &session, &home).result();
+    editor.begin_prompt(&session, "/continue");
+    let is_last = |message: &Value| message["params"]["update"]["content"]["text"] == "echo: two";
+    for (reader, is_shown) in [(&mut editor, false), (&mut other, false), (&mut late, true)] {
+        let messages = reader.until(is_last);
+        let texts = shown_texts(&messages);
+        let prompts = texts.iter().filter(|text| **text == (true, "two"));
+        assert_eq!(prompts.count(), usize::from(is_shown), "{texts:?}");
+    }
+}

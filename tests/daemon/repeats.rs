@@ -7,6 +7,7 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
+use crate::gate::Gate;
 use crate::home::Home;
 use crate::signs::Watched;
 use crate::support::{App, Refusal, id_in, refused};
@@ -533,4 +534,44 @@ async fn a_request_id_says_something_and_is_short() {
             refused(app.call(method, params).await, ErrorKind::InvalidParams);
         }
     }
+}
+
+/// The first prompt waits for its session, and the second one is queued after it. Neither has reached the agent.
+#[tokio::test]
+async fn the_request_id_of_a_waiting_prompt_is_refused_to_other_calls() {
+    let (home, gate) = Gate::home();
+    let (daemon, app) = home.opened().await;
+    let id = app.make(&home.project()).await;
+    gate.hold("session/new");
+    let mut raw = daemon.raw().await;
+    raw.send("conversation/prompt", prompt(id, "one", "w0")).await;
+    gate.wait_until_held();
+    let queued = json!({"conversationId": id, "prompt": "two", "requestId": "q0", "onBusy": "queue"});
+    raw.send("conversation/prompt", queued.clone()).await;
+    app.once(id, |conversation| conversation.queue.len() == 1).await;
+    let file = home.path().join("exported.json");
+    let calls = |request: &str| {
+        let call = json!({"conversationId": id, "requestId": request});
+        let mut export = call.clone();
+        export["path"] = json!(file);
+        [
+            ("transcript/keep", call.clone()),
+            ("conversation/export", export),
+            ("conversation/close", call),
+        ]
+    };
+    for request in ["w0", "q0"] {
+        for (method, call) in calls(request) {
+            refused(app.call(method, call).await, ErrorKind::Conflict);
+        }
+        let other = json!({"conversationId": id, "requestId": request, "prompt": "x", "onBusy": "queue"});
+        refused(app.call("conversation/prompt", other).await, ErrorKind::Conflict);
+    }
+    daemon.kill();
+    let (_daemon, app) = home.opened().await;
+    for (method, call) in calls("q0") {
+        refused(app.call(method, call).await, ErrorKind::Conflict);
+    }
+    let sent = app.call("conversation/prompt", queued).await.unwrap();
+    assert_eq!(sent["stopReason"], "end_turn");
 }

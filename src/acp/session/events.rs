@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 
 use super::super::peer::{ForwardedQuestion, PendingRequest};
 use super::super::{commands, message};
+use super::chunks_of;
 use super::held_messages::{HeldMessages, HoldUntil};
 use super::{COMMANDS, SESSION_INFO, Session, Snapshot, State};
-use super::{chunks_of, push_result};
 use crate::agent::message::{RequestKind, method};
 use crate::bridge::{Delivery, EncodedEvent};
 
@@ -46,7 +46,7 @@ impl Session {
         }
         if let Some(params) = event.subagent_params() {
             return match self.subagent_update_line(&mut state, params) {
-                Some(line) => self.send(&mut state, &line),
+                Some(line) => self.send_from_agent(&mut state, &line),
                 None => Delivery::Delivered,
             };
         }
@@ -98,9 +98,10 @@ impl Session {
 
     /// Sends an update with the other parameters that came with it.
     fn send_unchanged(&self, state: &mut State, update: &str, params: Option<&str>) -> Delivery {
-        match params {
-            Some(params) => self.send(state, &self.update_line_with(params, update)),
-            None => self.send_update(state, update),
+        match (params, &state.held) {
+            (Some(params), _) => self.send_from_agent(state, &self.update_line_with(params, update)),
+            (None, Some(_)) => self.send_from_agent(state, &self.update_line(update)),
+            (None, None) => self.send_update(state, update),
         }
     }
 
@@ -132,6 +133,7 @@ impl Session {
             }
             // This event arrives before the turn's prompt.
             Event::Continued { turn_id } => {
+                state.is_continuation_next = true;
                 let mut sender = state
                     .prompts
                     .iter_mut()
@@ -150,7 +152,8 @@ impl Session {
                 let title = Some(&conversation.title).filter(|title| !title.is_empty());
                 let update = json!({"sessionUpdate": SESSION_INFO, "title": title}).to_string();
                 state.title = conversation.title;
-                self.send_update(state, &update)
+                // A title may be derived from the agent's, so it is sent like an update of the agent.
+                self.send_unchanged(state, &update, None)
             }
             Event::PromptAccepted { turn_id, prompt } => self.on_prompt_accepted(state, turn_id, &prompt),
             Event::TurnEnded { turn } => self.on_turn_ended(state, turn),
@@ -170,7 +173,7 @@ impl Session {
             Event::Forked { conversation_id, .. } if Some(conversation_id) != state.conversation => {
                 Delivery::Delivered
             }
-            Event::Forked { .. } | Event::Undone { .. } if state.changes_history => Delivery::Delivered,
+            Event::Forked { .. } | Event::Undone { .. } if state.history_changes > 0 => Delivery::Delivered,
             Event::Forked { .. } => self.send_update(state, &self.note(REWOUND_ELSEWHERE)),
             Event::Undone { .. } => self.send_update(state, &self.note(UNDONE_ELSEWHERE)),
             Event::ForeignWriter { .. } => {
@@ -207,8 +210,12 @@ impl Session {
             info,
             ..
         } = &mut snapshot;
+        let is_load = std::mem::take(&mut state.is_load_snapshot);
+        if is_load {
+            state.shown_prompt = running.as_ref().map(|running| running.prompt.clone());
+        }
         let is_whole = running.as_ref().is_some_and(|running| !running.truncated);
-        if std::mem::take(&mut state.is_load_snapshot) && is_whole && !conversation.interrupts.is_empty() {
+        if is_load && is_whole && !conversation.interrupts.is_empty() {
             // A question may come from a subagent's session that the replay announces.
             for event in updates {
                 drop(self.line_of(state, event));
@@ -225,6 +232,7 @@ impl Session {
         info.config_options = options.map(|options| self.peer.capabilities().supported_options(options));
         state.accepted_prompts = 0;
         state.running_turn = running.as_ref().map(|running| running.turn_id.clone());
+        state.is_continuation_next = false;
         state.drop_missed_continuations();
         state.title.clone_from(&conversation.title);
         state.agent = Some(conversation.agent.clone());
@@ -242,7 +250,10 @@ impl Session {
         }
         state.accepted_prompts += 1;
         let is_own = state.is_own_turn(&turn);
-        let is_known = is_own && !state.is_forgotten_turn(&turn);
+        let is_sent_again = std::mem::take(&mut state.is_continuation_next);
+        let is_sent_again = is_sent_again && state.shown_prompt.as_ref() == Some(prompt);
+        let is_known = is_sent_again || state.is_shown_by_editor(&turn);
+        state.shown_prompt = Some(prompt.clone());
         state.running_turn = Some(turn);
         if std::mem::take(&mut state.awaits_edited_prompt) && !is_own {
             let _taken = self.send_update(state, &self.note(EDITED_ELSEWHERE));
@@ -259,6 +270,9 @@ impl Session {
 
     fn on_turn_ended(&self, state: &mut State, turn: TurnResult) -> Delivery {
         (state.running_turn, state.has_reported_loss) = (None, false);
+        state
+            .shown_prompt
+            .take_if(|_| turn.stop_reason != StopReason::Failed);
         // An editor may never answer a request that it does not know.
         for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
             let delivery = self.send(state, &message::withdrawal(request));
@@ -323,12 +337,7 @@ impl Session {
         };
         state.questions.insert(asked.id.clone(), request);
         let params = self.for_editor(state, asked.request.get());
-        let line = message::request(request, method, &params);
-        match state.is_held_until(HoldUntil::NextTurn) {
-            // The question must not stay hidden until the editor's next prompt.
-            true => push_result(self.peer.outbox.try_push(&[&line])),
-            false => self.send(state, &line),
-        }
+        self.send(state, &message::request(request, method, &params))
     }
 
     /// Notifies the editor that these questions no longer need an answer.
@@ -355,7 +364,9 @@ impl Session {
         } else {
             message::notification(method, &self.for_editor(&self.lock(), params))
         };
-        self.send_generated(&line);
+        if self.send_from_agent(&mut self.lock(), &line) == Delivery::QueueFull {
+            self.peer.outbox.abandon();
+        }
     }
 
     /// Shows a prompt that the editor did not send.

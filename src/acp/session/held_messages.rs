@@ -12,7 +12,7 @@ use super::Session;
 pub(super) enum HoldUntil {
     /// Until the answer that makes the session known to the editor.
     Answer,
-    /// After a cancelled prompt: until the next request about the session, or the next turn.
+    /// After a cancelled prompt: until the next request about the session, or the next turn. Only what the agent sends is held.
     NextTurn,
     /// Until the held messages are sent. Sending has begun.
     Sent,

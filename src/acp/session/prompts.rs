@@ -140,10 +140,10 @@ impl State {
         self.prompts.iter().any(|own| own.turn() == turn)
     }
 
-    /// Whether the turn is that of a prompt that the editor no longer shows.
-    pub(super) fn is_forgotten_turn(&self, turn: &TurnId) -> bool {
-        let own = self.prompts.iter().find(|own| own.turn() == turn);
-        own.is_some_and(|own| own.is_forgotten)
+    /// Whether the editor shows the prompt of this turn, because it has sent it. Of a turn that it only continues, it does not.
+    pub(super) fn is_shown_by_editor(&self, turn: &TurnId) -> bool {
+        let mut own = self.prompts.iter();
+        own.any(|own| own.turn_id == *turn && !own.is_forgotten)
     }
 
     /// The editor loads the session again, and had sent the prompts of these turns before.

@@ -63,7 +63,7 @@ impl Actor {
                     other => other,
                 };
                 // A disconnected caller is not an error: its turn continued.
-                let _gone = reply.send(result);
+                reply.send(result);
             }
             Effect::Write => self.write(),
             Effect::Work(job, work) => self.begin_work(job, work),

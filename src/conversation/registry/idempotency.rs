@@ -1,12 +1,13 @@
-//! Idempotency keys of calls that no task of a conversation handles: a repeated call joins the running one, or gets the
-//! stored result.
+//! Idempotency keys: refuses a key of a running call to a call with other content. Of calls that no task of a conversation
+//! handles, a repeated one joins the running one, or gets the stored result.
 //!
 //! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
-//! machine of the conversation. This module handles all other calls. Those that make a record commit their result with
+//! machine of the conversation, which also joins their repeated calls. This module handles all other calls. Those that make a record commit their result with
 //! it (see [`CallKey::to_answered_record`]). The rest, such as an export, commit the result when they are done. If the
 //! daemon is killed before that, a repeated call runs again; an export to a path is then refused, as its file exists.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -34,44 +35,57 @@ type CallResult = Option<Result<Answer, ConversationError>>;
 type ScopedKey = (Option<ConversationId>, RequestId);
 
 /// Running calls that have an idempotency key.
-#[derive(Default)]
-pub(super) struct RunningCalls {
-    calls: Mutex<HashMap<ScopedKey, RunningCall>>,
-}
+#[derive(Clone, Default)]
+pub(super) struct RunningCalls(Arc<Mutex<HashMap<ScopedKey, RunningCall>>>);
 
 struct RunningCall {
     fingerprint: String,
-    outcome: watch::Receiver<CallResult>,
+    /// `None`: the conversation's task handles the call.
+    outcome: Option<watch::Receiver<CallResult>>,
 }
 
 /// Removes a call from the running ones when dropped, however the call ends.
-struct RunningCallGuard {
-    registry: Arc<Registry>,
+pub(in crate::conversation) struct RunningCallGuard {
+    calls: RunningCalls,
     key: ScopedKey,
 }
 
 impl Drop for RunningCallGuard {
     fn drop(&mut self) {
-        lock(&self.registry.running_calls.calls).remove(&self.key);
+        lock(&self.calls.0).remove(&self.key);
     }
 }
 
+/// What registering a call as running has found.
+pub(super) enum Entered {
+    New(RunningCallGuard),
+    /// The call repeats a running one, which has this outcome.
+    Repeated(Option<watch::Receiver<CallResult>>),
+}
+
 impl RunningCalls {
-    /// The running call with this key.
+    /// Registers a call as running, unless it repeats a running call.
     ///
     /// # Errors
-    /// When that call has other content.
-    pub(super) fn find(
+    /// When the running call with this key has other content.
+    pub(super) fn enter(
         &self,
         scope: Option<ConversationId>,
         request: &CallKey,
-    ) -> Result<Option<watch::Receiver<CallResult>>, ConversationError> {
-        match lock(&self.calls).get(&(scope, request.id.clone())) {
-            Some(running) if request.has_same_content(&running.fingerprint) => {
-                Ok(Some(running.outcome.clone()))
+        outcome: Option<watch::Receiver<CallResult>>,
+    ) -> Result<Entered, ConversationError> {
+        let key = (scope, request.id.clone());
+        match lock(&self.0).entry(key.clone()) {
+            Entry::Occupied(running) if request.has_same_content(&running.get().fingerprint) => {
+                Ok(Entered::Repeated(running.get().outcome.clone()))
             }
-            Some(_) => Err(request.content_conflict()),
-            None => Ok(None),
+            Entry::Occupied(_) => Err(request.content_conflict()),
+            Entry::Vacant(vacant) => {
+                let fingerprint = request.fingerprint.clone();
+                vacant.insert(RunningCall { fingerprint, outcome });
+                let calls = self.clone();
+                Ok(Entered::New(RunningCallGuard { calls, key }))
+            }
         }
     }
 }
@@ -110,12 +124,19 @@ impl Registry {
         let Some(request) = request else {
             return start().await;
         };
-        let mut outcome = match self.running_calls.find(scope, &request)? {
-            Some(running) => running,
-            None => match self.stored_answer(scope, Some(&request))? {
-                Some(stored) => return Ok(stored),
-                None => self.start_call(delays_stop, scope, request, start()),
-            },
+        let (sender, outcome) = watch::channel(None);
+        let entered = self.running_calls.enter(scope, &request, Some(outcome.clone()))?;
+        let mut outcome = match entered {
+            Entered::New(guard) => {
+                match self.stored_answer(scope, Some(&request)).transpose() {
+                    Some(earlier) => drop(sender.send_replace(Some(earlier))),
+                    None => self.start_call(delays_stop, scope, request, start(), (guard, sender)),
+                }
+                outcome
+            }
+            Entered::Repeated(Some(running)) => running,
+            // Each method is handled either here or by the conversation's task.
+            Entered::Repeated(None) => return Err(ConversationError::Internal),
         };
         match outcome.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone().unwrap_or(Err(ConversationError::Internal)),
@@ -168,21 +189,12 @@ impl Registry {
         scope: Option<ConversationId>,
         request: CallKey,
         call: impl Future<Output = Result<Answer, ConversationError>> + Send + 'static,
-    ) -> watch::Receiver<CallResult> {
-        let (sender, outcome) = watch::channel(None);
-        let place = (scope, request.id.clone());
-        let running = RunningCall {
-            fingerprint: request.fingerprint.clone(),
-            outcome: outcome.clone(),
-        };
-        lock(&self.running_calls.calls).insert(place.clone(), running);
-        let guard = RunningCallGuard {
-            registry: Arc::clone(self),
-            key: place,
-        };
+        (guard, sender): (RunningCallGuard, watch::Sender<CallResult>),
+    ) {
+        let registry = Arc::clone(self);
         let run = async move {
             let result = match call.await {
-                Ok(answer) => guard.registry.store_answer(scope, &request, answer).await,
+                Ok(answer) => registry.store_answer(scope, &request, answer).await,
                 Err(error) => Err(error),
             };
             // Removed from the running calls before the result is sent: a call that arrives now finds the stored result.
@@ -192,13 +204,12 @@ impl Registry {
         // Polled once here, so that what the call reads first is the state before any later call.
         let mut run = Box::pin(run);
         if tokio::task::unconstrained(run.as_mut()).now_or_never().is_some() {
-            return outcome;
+            return;
         }
         match delays_stop {
             true => self.tasks.spawn(run),
             false => tokio::spawn(run),
         };
-        outcome
     }
 
     /// Stores the answer of a call, unless the call has committed one with its change. Returns the answer.

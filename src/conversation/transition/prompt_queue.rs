@@ -117,9 +117,15 @@ impl<R> Model<R> {
         request.queue_position = Some(place);
         self.record.waiting.insert(place, request.to_record());
         let turn_id = request.turn_id.clone();
+        // Even after a restart, its request id must not be used for another call.
+        let begun = request
+            .caller
+            .key
+            .as_ref()
+            .map(|key| self.begun_request_record(key));
         self.queue.push_back(request);
         self.bump_revision();
-        self.write(Ledger::default(), Milestone::PromptQueued(turn_id));
+        self.write(Ledger::with_request(begun), Milestone::PromptQueued(turn_id));
     }
 
     /// A queued prompt is on disk, or could not be written: then it leaves the queue.
