@@ -2,9 +2,10 @@
 //! handles, a repeated one joins the running one, or gets the stored result.
 //!
 //! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
-//! machine of the conversation, which also joins their repeated calls. This module handles all other calls. Those that make a record commit their result with
-//! it (see [`CallKey::to_answered_record`]). The rest, such as an export, commit the result when they are done. If the
-//! daemon is killed before that, a repeated call runs again; an export to a path is then refused, as its file exists.
+//! machine of the conversation, which also joins their repeated calls. This module handles all other calls. Those that make a
+//! record commit their result with it (see [`CallKey::to_answered_record`]). The rest, such as an export, commit the result
+//! when they are done. If the daemon is killed before that, a repeated call runs again; an export to a path is then refused,
+//! as its file exists.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
