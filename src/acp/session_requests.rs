@@ -597,23 +597,34 @@ fn open_answer(
     })
 }
 
-/// Messages for the user about what only the user can continue: questions whose agent has exited, and held prompts. The questions
-/// are not asked again: an editor may grant permissions automatically, and that would start a turn.
+/// Messages for the user about what only the user can continue: questions whose agent has exited, a turn that was cut short, and
+/// held prompts. The questions are not asked again: an editor may grant permissions automatically, and that would start a turn.
 fn waiting_for_user(session: &Session, snapshot: &Snapshot) -> impl Iterator<Item = String> {
     let Conversation {
         id,
         interrupts,
         queue,
+        cut_short,
+        continuation,
         ..
     } = &snapshot.conversation;
+    let is_cut_short = *cut_short && interrupts.is_empty() && continuation.is_none();
+    let cut = if is_cut_short {
+        "The last turn was cut short. "
+    } else {
+        ""
+    };
     let held = queue.iter().filter(|queued| queued.held);
-    let held: String = held.map(|held| format!("- {}\n", held.prompt)).collect();
-    let held = (!held.is_empty()).then(|| {
+    let mut held: String = held.map(|held| format!("- {}\n", held.prompt)).collect();
+    if !held.is_empty() {
+        held = format!("These queued prompts were not sent before the daemon ended:\n\n{held}\n");
+    }
+    let unfinished = (is_cut_short || !held.is_empty()).then(|| {
         let how = match session.announced_command("continue") {
             Some(command) => format!("send {command}."),
             None => format!("run in a terminal: sessionctl continue {id}"),
         };
-        format!("These queued prompts were not sent before the daemon ended:\n\n{held}\nTo continue with them, {how}\n\n")
+        format!("{cut}{held}To continue, {how}\n\n")
     });
     let orphaned = interrupts.iter().filter(|interrupt| interrupt.orphaned);
     let orphaned = orphaned.map(move |interrupt| {
@@ -622,7 +633,7 @@ fn waiting_for_user(session: &Session, snapshot: &Snapshot) -> impl Iterator<Ite
             "The agent asked: {question}\n\nIts process ended before the answer. To answer, run in a terminal: sessionctl answer {id}\n\n"
         )
     });
-    orphaned.chain(held)
+    orphaned.chain(unfinished)
 }
 
 /// A session in a list.
