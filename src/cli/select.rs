@@ -263,6 +263,24 @@ async fn set_current_in(daemon: &Daemon, id: ConversationId, cwd: Option<String>
 pub(super) fn is_id(word: &str) -> bool {
     word.len() >= MIN_ID_CHARS
         && word
+/// Lets the user pick a conversation. Returns `None` if the user wants a new one, or none exists.
+///
+/// # Errors
+/// There is no terminal to pick one on, or the user leaves.
+pub(super) async fn pick_or_create(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+) -> CommandResult<Option<Conversation>> {
+    if !picker::is_possible(context.output) {
+        return Err(no_conversation_named());
+    }
+    let picked = picker::pick(context, daemon, true).await?;
+    if let Some(picked) = &picked {
+        set_current(daemon, picked.id).await;
+    }
+    Ok(picked)
+}
+
             .chars()
             .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
@@ -270,10 +288,7 @@ pub(super) fn is_id(word: &str) -> bool {
 /// Runs `sessionctl` without a command: the user picks or starts a conversation and chats in it.
 pub(super) async fn start_interactive(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
-    let picked = picker::pick(context, &daemon, true).await?;
-    if let Some(picked) = &picked {
-        set_current(&daemon, picked.id).await;
-    }
+    let picked = pick_or_create(context, &daemon).await?;
     chat::chat_in(context, daemon, picked, None).await
 }
 

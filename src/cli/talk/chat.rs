@@ -109,13 +109,13 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Co
             .hint(format!("send one prompt with: sessionctl send {to} 'Hello'")));
     }
     let daemon = context.connect().await?;
-    let chosen = match options.new {
-        true => None,
-        false => {
-            let given = options.target.name();
+    let chosen = match options.target.name() {
+        _ if options.new => None,
+        None => select::pick_or_create(context, &daemon).await?,
+        given @ Some(word) => {
             let chosen = select::select_silently(context, &daemon, given).await;
             Some(chosen.map_err(|problem| {
-                with_text_hint(problem, given.unwrap_or_default(), "", |prompt| {
+                with_text_hint(problem, word, "", |prompt| {
                     let prompt = prompt_word(prompt);
                     format!(
                         "to send it as a prompt: sessionctl send --new {prompt}; sessionctl ls lists the conversations"
