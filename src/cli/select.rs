@@ -10,7 +10,7 @@ use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind, UpstreamId};
 use clap::Args;
 
-use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_command_about, this_folder};
+use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_folder};
 use super::complete;
 use super::connect::Daemon;
 use super::humanize;
@@ -233,14 +233,10 @@ async fn with_candidates(daemon: &Daemon, mut problem: Problem, word: &str) -> P
             .hint(all);
     }
     let problem = problem.with_message(format!("{word:?} matches {count} conversations"));
-    // If the word is an id, more characters make it unique.
-    let first = humanize::short_id(problem.candidates[0].id);
+    // No command is named: it would be about one of them, which may not be the one to delete.
     match is_id(word) {
         true => problem.hint("give more characters of the id"),
-        false => problem.hint(format!(
-            "name it by its id, for example: {}",
-            this_command_about(word, &first)
-        )),
+        false => problem.hint("name it by its id"),
     }
 }
 
@@ -263,6 +259,10 @@ async fn set_current_in(daemon: &Daemon, id: ConversationId, cwd: Option<String>
 pub(super) fn is_id(word: &str) -> bool {
     word.len() >= MIN_ID_CHARS
         && word
+            .chars()
+            .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+}
+
 /// Lets the user pick a conversation. Returns `None` if the user wants a new one, or none exists.
 ///
 /// # Errors
@@ -279,10 +279,6 @@ pub(super) async fn pick_or_create(
         set_current(daemon, picked.id).await;
     }
     Ok(picked)
-}
-
-            .chars()
-            .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
 
 /// Runs `sessionctl` without a command: the user picks or starts a conversation and chats in it.

@@ -16,7 +16,6 @@ pub(super) mod list;
 pub(super) mod mv;
 pub(super) mod set;
 
-use std::cell::Cell;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -172,10 +171,7 @@ impl Context<'_> {
                 "cannot ask \"{}?\" without a terminal, and --yes was not given",
                 one_line(what)
             ));
-            return Err(problem.hint(format!(
-                "to confirm it: sessionctl --yes {}",
-                this_command(str::to_owned)
-            )));
+            return Err(problem.hint(format!("to confirm it: sessionctl --yes {}", this_command())));
         }
         let question = self
             .output
@@ -231,22 +227,11 @@ impl Context<'_> {
     }
 }
 
-/// The arguments of this process with this change, quoted for a shell.
-fn this_command(change: impl Fn(&str) -> String) -> String {
+/// The arguments of this process, quoted for a shell.
+fn this_command() -> String {
     let words = std::env::args_os().skip(1);
     let words = words.map(|word| shell_word(&change(&word.to_string_lossy())));
     words.collect::<Vec<_>>().join(" ")
-}
-
-/// This command with another name of the conversation: the first of its words that is the name. A title or prompt may be the
-/// same word.
-pub(super) fn this_command_about(named: &str, conversation: &str) -> String {
-    let is_renamed = Cell::new(false);
-    let renamed = |word: &str| {
-        let renames = word == named && !is_renamed.replace(true);
-        if renames { conversation } else { word }.to_owned()
-    };
-    format!("sessionctl {}", this_command(renamed))
 }
 
 /// The kind of the built-in agent.
