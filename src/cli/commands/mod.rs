@@ -85,7 +85,7 @@ impl Context<'_> {
     }
 
     /// Warns that the built-in agent only echoes, and explains how to use a coding agent. A conversation that already has a
-    /// session gets no warning.
+    /// session gets no warning, and neither does a user who made the built-in agent the default although another is installed.
     pub(super) async fn warn_of_echo(
         &mut self,
         daemon: &Daemon,
@@ -99,10 +99,13 @@ impl Context<'_> {
             .agents
             .iter()
             .filter(|known| known.name == conversation.agent);
-        if !answering.any(|agent| agent.kind == ECHO) {
+        let Some(echo) = answering.find(|agent| agent.kind == ECHO) else {
             return Ok(());
-        }
+        };
         if let Some(real) = known.agents.iter().find(|agent| is_real(agent)) {
+            if echo.default {
+                return Ok(());
+            }
             let name = one_line(real.name.as_str());
             let what = format!(
                 "the built-in echo answers here. To talk to {name}: sessionctl new --agent {}",
@@ -230,7 +233,7 @@ impl Context<'_> {
 /// The arguments of this process, quoted for a shell.
 fn this_command() -> String {
     let words = std::env::args_os().skip(1);
-    let words = words.map(|word| shell_word(&change(&word.to_string_lossy())));
+    let words = words.map(|word| shell_word(&word.to_string_lossy()));
     words.collect::<Vec<_>>().join(" ")
 }
 
