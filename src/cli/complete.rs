@@ -77,8 +77,8 @@ fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// The conversations whose ids or titles begin with the typed text, newest first. If a title would match several, the id is
-/// offered.
+/// The conversations whose ids or titles begin with the typed text, newest first. A title that several have is offered once, with
+/// their ids as its description: zsh and fish drop candidates that do not begin with the typed text, as the ids would not.
 fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     // Outside quotes, a space is typed with a backslash.
@@ -91,21 +91,20 @@ fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
             ..Default::default()
         };
         let found = daemon.call(list).await.ok()?.conversations;
-        let titles: Vec<String> = found.iter().map(|one| one.title.to_lowercase()).collect();
-        let candidates = found.iter().zip(&titles).filter_map(|(conversation, lower)| {
+        let candidates = found.iter().enumerate().filter_map(|(at, conversation)| {
             let (short, whole) = (humanize::short_id(conversation.id), conversation.id.to_string());
             let title = one_line(&conversation.title);
-            if !whole.starts_with(&typed) && !lower.starts_with(&typed.to_lowercase()) {
-                return None;
+            if whole.starts_with(&typed) {
+                let is_longer = typed.len() > short.len();
+                return Some((if is_longer { whole } else { short }, title));
             }
-            let is_named = titles.iter().filter(|title| title.contains(lower)).count() == 1;
-            Some(match whole.starts_with(&typed) {
-                true if typed.len() > short.len() => (whole, title),
-                false if is_named && title == conversation.title => {
-                    (shell_candidate(&title, is_quoted), short)
-                }
-                _ => (short, title),
-            })
+            // The daemon prefers the conversation that has the whole title, so that only equal titles are ambiguous.
+            let has_title = |one: &&Conversation| one.title == conversation.title;
+            let is_first = found.iter().position(|one| has_title(&one)) == Some(at);
+            let is_begun = title.to_lowercase().starts_with(&typed.to_lowercase());
+            let same = found.iter().filter(has_title);
+            let ids: Vec<String> = same.map(|one| humanize::short_id(one.id)).collect();
+            (is_first && is_begun).then(|| (shell_candidate(&title, is_quoted), ids.join(", ")))
         });
         let candidates =
             candidates.map(|(word, help)| CompletionCandidate::new(word).help(Some(help.into())));

@@ -49,7 +49,8 @@ pub(super) fn is_possible(output: &Output) -> bool {
 ///
 /// # Errors
 /// The user leaves without picking one, which is a failure only of a command that needs one; a signal ends the picker; the
-/// connection to the daemon is lost; or no conversation exists yet, and no agent is installed for one in this folder.
+/// connection to the daemon is lost; or no conversation exists yet, and none may be created or no agent is installed for one in
+/// this folder.
 pub(super) async fn pick(
     context: &mut Context<'_>,
     daemon: &Daemon,
@@ -73,6 +74,10 @@ pub(super) async fn pick(
             )
         }
         None if all.is_empty() && may_create => return Ok(None),
+        None if all.is_empty() => {
+            let problem = Problem::new(Exit::NotFound, "there is no conversation yet");
+            return Err(problem.hint("start one: sessionctl send --new 'Hello'"));
+        }
         None => Default::default(),
     };
     let mut picker = Picker {

@@ -10,7 +10,7 @@ use bridge_protocol::method;
 use bridge_protocol::{ConversationId, ErrorKind, UpstreamId};
 use clap::Args;
 
-use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_command_about, this_folder};
+use super::commands::{Context, ECHO, MIN_ID_CHARS, has_real_agent, this_folder};
 use super::complete;
 use super::connect::Daemon;
 use super::humanize;
@@ -233,14 +233,10 @@ async fn with_candidates(daemon: &Daemon, mut problem: Problem, word: &str) -> P
             .hint(all);
     }
     let problem = problem.with_message(format!("{word:?} matches {count} conversations"));
-    // If the word is an id, more characters make it unique.
-    let first = humanize::short_id(problem.candidates[0].id);
+    // No command is named: it would be about one of them, which may not be the one to delete.
     match is_id(word) {
         true => problem.hint("give more characters of the id"),
-        false => problem.hint(format!(
-            "name it by its id, for example: {}",
-            this_command_about(word, &first)
-        )),
+        false => problem.hint("name it by its id"),
     }
 }
 
@@ -267,13 +263,28 @@ pub(super) fn is_id(word: &str) -> bool {
             .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
 
+/// Lets the user pick a conversation. Returns `None` if the user wants a new one, or none exists.
+///
+/// # Errors
+/// There is no terminal to pick one on, or the user leaves.
+pub(super) async fn pick_or_create(
+    context: &mut Context<'_>,
+    daemon: &Daemon,
+) -> CommandResult<Option<Conversation>> {
+    if !picker::is_possible(context.output) {
+        return Err(no_conversation_named());
+    }
+    let picked = picker::pick(context, daemon, true).await?;
+    if let Some(picked) = &picked {
+        set_current(daemon, picked.id).await;
+    }
+    Ok(picked)
+}
+
 /// Runs `sessionctl` without a command: the user picks or starts a conversation and chats in it.
 pub(super) async fn start_interactive(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
-    let picked = picker::pick(context, &daemon, true).await?;
-    if let Some(picked) = &picked {
-        set_current(&daemon, picked.id).await;
-    }
+    let picked = pick_or_create(context, &daemon).await?;
     chat::chat_in(context, daemon, picked, None).await
 }
 

@@ -127,11 +127,15 @@ pub fn fill_temporary<T, E: From<TranscriptError>>(
     fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<(Temporary, T), E> {
     let temporary = Temporary(place.to_owned());
+    // The errors name the folder: the user does not know the temporary name.
+    let folder = folder_of(place);
     let file = NewFile::create(&temporary.0);
-    let mut file = file.map_err(TranscriptError::io("create", &temporary.0))?;
+    let mut file = file.map_err(TranscriptError::io("create a file in", folder))?;
     let said = fill(&mut file)?;
-    file.flush().map_err(TranscriptError::io("write", &temporary.0))?;
-    file.sync().map_err(TranscriptError::io("sync", &temporary.0))?;
+    file.flush()
+        .map_err(TranscriptError::io("write a file in", folder))?;
+    file.sync()
+        .map_err(TranscriptError::io("sync a file in", folder))?;
     Ok((temporary, said))
 }
 

@@ -32,8 +32,15 @@ fn with_an_agent_on_the_path_nothing_is_said() {
     let adapter = programs.join("claude-agent-acp");
     fs::write(&adapter, "#!/bin/sh\n").unwrap();
     fs::set_permissions(&adapter, Permissions::from_mode(0o755)).unwrap();
-    let output = home.command(&["new"]).env("PATH", &programs).output().unwrap();
-    assert_eq!(text(&output.stderr), "", "{output:?}");
+    let new = || {
+        let output = home.command(&["new"]).env("PATH", &programs).output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{output:?}");
+    };
+    new();
+    // A user who chose the built-in agent although another one is installed knows who answers.
+    home.said(&["stop"]);
+    home.configure("default_agent = \"loopback\"\n");
+    new();
     let agents: Value = serde_json::from_str(&home.said(&["--json", "agents"])).unwrap();
     let install = agents["install"].as_object().unwrap();
     assert!(

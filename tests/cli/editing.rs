@@ -28,6 +28,23 @@ fn begun(home: &Home) -> String {
     id
 }
 
+/// As from a variable that is not set.
+#[test]
+fn an_empty_turn_or_question_is_a_wrong_call() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    for arguments in [
+        &["edit", &id, "--at", ""][..],
+        &["edit", &id, "--at", "", "two"],
+        &["fork", &id, "--at", ""],
+        &["answer", &id, "allow", "--question", ""],
+    ] {
+        let told = home.printed(arguments, 2);
+        assert!(told.contains("an empty value was given"), "{told}");
+    }
+}
+
 #[test]
 fn an_earlier_prompt_is_replaced_and_brought_back() {
     let home = Home::new();

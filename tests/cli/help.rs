@@ -318,12 +318,16 @@ fn bash_completes_commands_options_values_conversations_and_checkpoints() {
     for (program, line, expected) in table {
         assert_eq!(offered(folder, program, line), expected, "{program} {line:?}");
     }
-    // A title that is part of another one names both.
-    let [fork, plain] = offered(folder, "sessionctl", &["close", "Rev"])
-        .try_into()
-        .unwrap();
-    assert_eq!(fork, r"Review\ \(fork\)");
-    assert_eq!(home.shown(&plain)["title"], "Review");
+    // A whole title names its conversation, also if it is part of another one.
+    let offered_titles = offered(folder, "sessionctl", &["close", "Rev"]);
+    assert_eq!(offered_titles, [r"Review\ \(fork\)", "Review"]);
+    assert_eq!(home.run(&["show", "Review"]).status.code(), Some(0));
+    // zsh and fish drop candidates that do not begin with the typed text.
+    let [older, newer] = ["Same", "Same"].map(|title| home.said(&["new", "--title", title]));
+    let mut asked = sessionctl(folder, &["--", "sessionctl", "close", "Sa"]);
+    let output = asked.env("COMPLETE", "fish").output().unwrap();
+    let described = format!("Same\t{}, {}\n", &newer[..8], &older[..8]);
+    assert_eq!(text(&output.stdout).trim_end(), described.trim_end());
     // A shell that shows descriptions gets the titles and the prompts.
     for (line, described) in [
         (&["sessionctl", "close", &id[..3]][..], "Deploy the site"),

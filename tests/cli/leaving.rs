@@ -114,7 +114,7 @@ fn a_signal_ends_a_chat_and_a_question() {
     question.until(ASKED);
     let chat = at(&["chat", ID]).waiting();
     let mut picked = at(&["chat"]);
-    picked.until("Esc leaves");
+    picked.until("Rename");
     picked.type_in(ENTER);
     let picked = picked.waiting();
     for terminal in [question, chat, picked] {
@@ -129,7 +129,7 @@ fn a_hang_up_ends_the_picker() {
     let stub = Stub::start();
     let mut command = sessionctl(&stub.home(), &["chat"]);
     let mut terminal = Terminal::of(80, command.env("NO_COLOR", "1"));
-    terminal.until("Esc leaves");
+    terminal.until("Rename");
     terminal.signal(Signal::HUP);
     terminal.exits(129);
 }

@@ -32,6 +32,8 @@ mod help;
 mod here;
 mod history;
 mod home;
+#[cfg(target_os = "linux")]
+mod idle_chat;
 mod json_lines;
 #[cfg(target_os = "linux")]
 mod leaving;

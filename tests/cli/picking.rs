@@ -75,6 +75,31 @@ fn the_filter_takes_the_agent_the_id_and_any_case() {
     assert_eq!(titles(&home), ["Beta", "Alpha"]);
 }
 
+/// A list of nothing has no key that helps.
+#[test]
+fn without_a_conversation_there_is_nothing_to_pick() {
+    let home = Home::new();
+    for command in ["send", "show", "rm"] {
+        let (seen, code) = Terminal::run_plain(&home, 120, &[command]).seen();
+        assert_eq!(code, Some(4), "{seen}");
+        check_seen("a command that needs a conversation, before the first", &seen);
+    }
+    let mut chat = Terminal::run_plain(&home, 80, &["chat"]).waiting();
+    chat.says("first", "echo: first");
+    chat.leave();
+    // From then on a new one is offered.
+    let mut chat = Terminal::run_plain(&home, 80, &["chat"]);
+    until(
+        &mut chat,
+        "1 of 1 · Enter opens · ^F fork · ^R rename · ^X delete · ^N new",
+    );
+    chat.type_in(CTRL_N);
+    let mut chat = chat.waiting();
+    chat.says("second", "echo: second");
+    chat.leave();
+    assert_eq!(titles(&home), ["second", "first"]);
+}
+
 /// However far down it is: only some ends of conversations are read before anything is typed.
 #[test]
 fn the_last_prompt_of_the_oldest_of_many_is_found() {

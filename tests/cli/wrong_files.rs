@@ -49,6 +49,27 @@ fn an_export_to_a_folder_names_a_file_in_it() {
     assert!(path.starts_with(folder.to_str().unwrap()) && fs::exists(path).unwrap());
 }
 
+/// The user knows the folder, not the file that is written there first. The store has no part in it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_cannot_be_exported_or_imported_is_named() {
+    let home = Home::new();
+    let id = home.said(&["new"]);
+    home.said(&["send", &id, "one"]);
+    // Nobody can create a file there, not even root.
+    for file in ["/sys/talk.json", "/sys/talk.session-bundle.tar.zst"] {
+        let printed = home.printed(&["export", &id, "-o", file], 1);
+        assert!(printed.contains("in /sys: "), "{printed}");
+        let path = home.said_pasted(commands(&printed)[0]);
+        assert!(fs::exists(path).unwrap());
+    }
+    let printed = home.printed(&["import", "/proc/self/mem", "--cwd", "."], 1);
+    assert!(
+        printed.contains("/proc/self/mem") && !printed.contains("doctor"),
+        "{printed}"
+    );
+}
+
 #[test]
 fn text_that_is_not_utf_8_is_refused() {
     let home = Home::new();

@@ -4,6 +4,7 @@ use bridge_protocol::ErrorKind;
 use bridge_protocol::conversation::{Conversation, ForkAnswer, Settings, TranscriptsOnDelete};
 use bridge_protocol::link::Fidelity;
 use bridge_protocol::method;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 
 use super::history::{cut_short_hint, lost_hint};
@@ -61,7 +62,7 @@ pub(in crate::cli) struct Fork {
     #[arg(long)]
     pub(in crate::cli) in_place: bool,
     /// Turn to fork after: number (-1 is the last), checkpoint id or message id (default: -1)
-    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, add = complete::checkpoint())]
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, value_parser = NonEmptyStringValueParser::new(), add = complete::checkpoint())]
     pub(in crate::cli) at: Option<String>,
     /// Existing folder that the branch works in (default: the conversation's folder)
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = real_folder)]

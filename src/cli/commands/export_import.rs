@@ -84,7 +84,8 @@ pub(in crate::cli) struct Import {
 pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -> CommandResult {
     let (format, path) = export_target(&options)?;
     let folder = path.as_deref().and_then(|path| Path::new(path).parent());
-    if let Some(missing) = folder.filter(|folder| !folder.exists()) {
+    let folder = folder.map(Path::to_owned);
+    if let Some(missing) = folder.as_deref().filter(|folder| !folder.exists()) {
         let message = format!("there is no folder {}", missing.display());
         return Err(Problem::failed(message).hint(create_folder_hint(missing)));
     }
@@ -108,6 +109,7 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
         )));
     }
     let needs_no_file = format == ExportFormat::Json && path.is_none();
+    let folder = folder.map(|folder| format!(" {}: ", folder.display()));
     let call = method::Export {
         conversation_id: conversation.id.into(),
         format,
@@ -119,6 +121,9 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
     let (answer, raw) = answer.map_err(|problem| match problem.exit {
         Exit::Usage if needs_no_file => problem.with_exit(Exit::Failed).hint(format!(
             "write it to a file: sessionctl export {id}{secrets} -o {id}.json"
+        )),
+        _ if folder.is_some_and(|folder| problem.text().contains(&folder)) => problem.hint(format!(
+            "name a file in another folder, or omit -o: sessionctl export {id}{secrets}"
         )),
         _ => match options.output.as_deref().map(Path::new) {
             Some(file) => problem.hint_if(
@@ -246,7 +251,11 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
             let as_new = import_command(path, folder, true, trusts);
             return problem.hint(format!("import it under new ids: {as_new}"));
         }
-        let problem = unusable_folder(problem, folder);
+        let mut problem = unusable_folder(problem, folder);
+        // The message about the bundle says all: its disk is not that of the store.
+        if problem.kind() == Some(ErrorKind::StoreFailed) && problem.text().contains(path) {
+            problem.hint = None;
+        }
         let hint = "create a bundle on the machine that has the conversation: sessionctl export .";
         problem.hint_if(ErrorKind::TranscriptDamaged, hint)
     })?;

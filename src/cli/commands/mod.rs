@@ -16,7 +16,6 @@ pub(super) mod list;
 pub(super) mod mv;
 pub(super) mod set;
 
-use std::cell::Cell;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -86,7 +85,7 @@ impl Context<'_> {
     }
 
     /// Warns that the built-in agent only echoes, and explains how to use a coding agent. A conversation that already has a
-    /// session gets no warning.
+    /// session gets no warning, and neither does a user who made the built-in agent the default although another is installed.
     pub(super) async fn warn_of_echo(
         &mut self,
         daemon: &Daemon,
@@ -100,10 +99,13 @@ impl Context<'_> {
             .agents
             .iter()
             .filter(|known| known.name == conversation.agent);
-        if !answering.any(|agent| agent.kind == ECHO) {
+        let Some(echo) = answering.find(|agent| agent.kind == ECHO) else {
             return Ok(());
-        }
+        };
         if let Some(real) = known.agents.iter().find(|agent| is_real(agent)) {
+            if echo.default {
+                return Ok(());
+            }
             let name = one_line(real.name.as_str());
             let what = format!(
                 "the built-in echo answers here. To talk to {name}: sessionctl new --agent {}",
@@ -172,10 +174,7 @@ impl Context<'_> {
                 "cannot ask \"{}?\" without a terminal, and --yes was not given",
                 one_line(what)
             ));
-            return Err(problem.hint(format!(
-                "to confirm it: sessionctl --yes {}",
-                this_command(str::to_owned)
-            )));
+            return Err(problem.hint(format!("to confirm it: sessionctl --yes {}", this_command())));
         }
         let question = self
             .output
@@ -231,22 +230,11 @@ impl Context<'_> {
     }
 }
 
-/// The arguments of this process with this change, quoted for a shell.
-fn this_command(change: impl Fn(&str) -> String) -> String {
+/// The arguments of this process, quoted for a shell.
+fn this_command() -> String {
     let words = std::env::args_os().skip(1);
-    let words = words.map(|word| shell_word(&change(&word.to_string_lossy())));
+    let words = words.map(|word| shell_word(&word.to_string_lossy()));
     words.collect::<Vec<_>>().join(" ")
-}
-
-/// This command with another name of the conversation: the first of its words that is the name. A title or prompt may be the
-/// same word.
-pub(super) fn this_command_about(named: &str, conversation: &str) -> String {
-    let is_renamed = Cell::new(false);
-    let renamed = |word: &str| {
-        let renames = word == named && !is_renamed.replace(true);
-        if renames { conversation } else { word }.to_owned()
-    };
-    format!("sessionctl {}", this_command(renamed))
 }
 
 /// The kind of the built-in agent.

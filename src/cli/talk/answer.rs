@@ -9,6 +9,7 @@ use bridge_protocol::method;
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::answer_reader::AnswerReader;
 use super::question::{self, Question};
@@ -46,7 +47,7 @@ pub(in crate::cli) struct Answer {
     #[arg(value_name = "ANSWER")]
     answer: Vec<String>,
     /// Id of the question (default: the only open one)
-    #[arg(long, value_name = "ID", add = complete::question())]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), add = complete::question())]
     question: Option<String>,
 }
 

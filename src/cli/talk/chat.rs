@@ -1,7 +1,7 @@
 //! `chat`: an interactive conversation on a terminal.
 //!
-//! It owns what a typed line means: a prompt, or a command that begins with a slash. `line_reader` reads lines, and `turn`
-//! follows turns.
+//! It owns what a typed line means: a prompt, or a command that begins with a slash. `line_reader` reads lines, `turn`
+//! follows turns, and `other_clients` waits for what others do meanwhile.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bridge_protocol::conversation::{Conversation, ConversationState};
-use bridge_protocol::event::Event;
 use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{ConversationId, Cursor, ErrorKind};
@@ -25,10 +24,9 @@ use super::editor::EditedText;
 use super::files;
 use super::line_reader::{Commands, LineInput, LineReader};
 use super::markdown::Markdown;
+use super::other_clients::{OtherClientChange, after_lost_events, next_change};
 use super::send::{prompt_word, report_turn, with_text_hint};
-use super::turn::{
-    ConversationFollower, FollowTarget, continue_now, describe_other_clients_change, is_running, request_id,
-};
+use super::turn::{ConversationFollower, FollowTarget, continue_now, is_running, request_id, turns_missing};
 use crate::cli::commands::create::{create_branch, new_here};
 use crate::cli::commands::set::{SettingValue, setting_values};
 use crate::cli::commands::{Context, turns};
@@ -109,13 +107,13 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Co
             .hint(format!("send one prompt with: sessionctl send {to} 'Hello'")));
     }
     let daemon = context.connect().await?;
-    let chosen = match options.new {
-        true => None,
-        false => {
-            let given = options.target.name();
+    let chosen = match options.target.name() {
+        _ if options.new => None,
+        None => select::pick_or_create(context, &daemon).await?,
+        given @ Some(word) => {
             let chosen = select::select_silently(context, &daemon, given).await;
             Some(chosen.map_err(|problem| {
-                with_text_hint(problem, given.unwrap_or_default(), "", |prompt| {
+                with_text_hint(problem, word, "", |prompt| {
                     let prompt = prompt_word(prompt);
                     format!(
                         "to send it as a prompt: sessionctl send --new {prompt}; sessionctl ls lists the conversations"
@@ -195,23 +193,30 @@ impl ChatLoop {
         // A Ctrl-C meant for the turn may arrive just after the turn's end; it must not end the chat.
         let _between_turns = CtrlCListener::listen();
         loop {
-            let (daemon, id, after) = (
-                Rc::clone(&self.daemon),
-                self.conversation.id,
-                self.last_cursor.clone(),
-            );
-            let mut begun = None;
-            let begins = async { begun = Some(next_change_by_other_client(&daemon, id, after).await) };
-            let typed = lines.next_line(context.output, begins).await?;
+            let look = context.output.note_look;
+            let missing = turns_missing(&context.output.advice(self.conversation.id).history());
+            let mut change = None;
+            let changes = async {
+                let (known, shown) = (&mut self.conversation, &mut self.last_cursor);
+                change = Some(
+                    match next_change(&self.daemon, known, shown, &missing, look).await {
+                        Ok(change) => change,
+                        Err(problem) => after_lost_events(&context.connector, problem).await,
+                    },
+                );
+            };
+            let typed = lines.next_line(context.output, changes).await?;
             context.output.update_size();
             let text = match typed {
                 LineInput::Text(text) => text,
                 LineInput::Interrupted | LineInput::Suspended => {
-                    match begun {
-                        Some(OtherClientChange::Turn(what, start)) => {
+                    match change {
+                        Some(OtherClientChange::Shown(what, turn)) => {
                             context.output.note_dim(&what)?;
-                            let done = until_ctrl_c(self.follow(context, start)).await;
-                            report_outcome(context.output, done)?;
+                            if let Some(start) = turn {
+                                let done = until_ctrl_c(self.follow(context, start)).await;
+                                report_outcome(context.output, done)?;
+                            }
                         }
                         Some(OtherClientChange::Deleted) => {
                             context.output.note("Another client deleted the conversation")?;
@@ -221,10 +226,7 @@ impl ChatLoop {
                             }
                             return Ok(());
                         }
-                        Some(OtherClientChange::Change(what, after)) => {
-                            context.output.note_dim(&what)?;
-                            self.last_cursor = after;
-                        }
+                        Some(OtherClientChange::Reconnected(daemon)) => self.daemon = daemon,
                         None => {}
                     }
                     continue;
@@ -328,6 +330,7 @@ impl ChatLoop {
             ConversationFollower::new(context, Rc::clone(&self.daemon), &self.conversation, None);
         let ended = follower.follow(start).await;
         (self.daemon, self.last_cursor) = (follower.daemon(), follower.last_cursor.clone());
+        self.conversation.settings = follower.settings.clone();
         if follower.has_user_left {
             drop(follower);
             if let Err(Problem { message, hint, .. }) = ended {
@@ -583,6 +586,7 @@ impl ChatLoop {
         let is_it = |option: &&SettingValue| option.value == value || option.name.eq_ignore_ascii_case(value);
         let value = all.iter().find(is_it).map_or(value, |option| &option.value);
         let id = self.conversation.id.to_string();
+        self.last_cursor = None;
         run_as_shell_command(context, &["set", &id, &format!("{name}={value}")]).await
     }
 }
@@ -596,58 +600,6 @@ fn report_outcome(output: &mut Output, done: Option<CommandResult>) -> CommandRe
             Ok(())
         }
         Some(done) => done,
-    }
-}
-
-/// A change by another client, with a sentence that describes it.
-enum OtherClientChange {
-    /// A turn began, which can be followed.
-    Turn(String, FollowTarget),
-    /// The history or the folder changed, up to this event.
-    Change(String, Option<Cursor>),
-    /// The conversation was deleted.
-    Deleted,
-}
-
-/// Waits until another client starts a turn or changes the conversation. Each event is read as soon as it arrives, so that the
-/// daemon does not have to buffer events for a chat that waits for a line.
-async fn next_change_by_other_client(
-    daemon: &Daemon,
-    id: ConversationId,
-    after: Option<Cursor>,
-) -> OtherClientChange {
-    let turn = |what: &str, start| OtherClientChange::Turn(what.to_owned(), start);
-    const CONTINUATION: &str = "A continuation began";
-    const PROMPT: &str = "Another client sent a prompt";
-    let mut edited = None;
-    // Changes that the daemon does not report now are shown with the next line.
-    let Ok(mut events) = EventStream::start(daemon, id.into(), after).await else {
-        return std::future::pending().await;
-    };
-    loop {
-        let before = events.cursor();
-        let Ok(followed) = events.next().await else {
-            return std::future::pending().await;
-        };
-        let change = describe_other_clients_change(&followed.envelope.event, id);
-        match (followed.envelope.event, before) {
-            (Event::Continued { .. }, Some(before)) => {
-                return turn(CONTINUATION, FollowTarget::Since(before));
-            }
-            (Event::PromptAccepted { .. }, Some(before)) => {
-                let what = edited.as_deref().unwrap_or(PROMPT);
-                return turn(what, FollowTarget::Since(before));
-            }
-            (Event::Snapshot { running: Some(_), .. }, _) => return turn(PROMPT, FollowTarget::Running),
-            (Event::Deleted {}, _) => return OtherClientChange::Deleted,
-            // The event with the new prompt comes next.
-            (Event::Edited { .. }, _) => edited = change,
-            _ => {
-                if let Some(what) = change {
-                    return OtherClientChange::Change(what, events.cursor());
-                }
-            }
-        }
     }
 }
 

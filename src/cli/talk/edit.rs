@@ -10,6 +10,7 @@ use bridge_protocol::method;
 use bridge_protocol::raw::PromptContent;
 use bridge_protocol::{ConversationId, ConversationRef, ErrorKind};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::editor::{self, EditedText};
 use super::files;
@@ -40,7 +41,7 @@ pub(in crate::cli) struct Edit {
     #[command(flatten)]
     target: ConversationArgs,
     /// Turn to replace: number (-1 is the last), checkpoint id or message id (default: -1)
-    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, add = complete::checkpoint())]
+    #[arg(long, value_name = "CHECKPOINT", allow_hyphen_values = true, value_parser = NonEmptyStringValueParser::new(), add = complete::checkpoint())]
     at: Option<String>,
     /// New prompt; - inserts standard input; omit to edit the old prompt in $EDITOR
     #[arg(value_name = "TEXT", num_args = 0.., allow_hyphen_values = false)]

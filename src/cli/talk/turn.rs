@@ -12,7 +12,9 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bridge_protocol::conversation::{ContinueAt, Conversation, ConversationState, EditAnswer, OnBusy};
+use bridge_protocol::conversation::{
+    ContinueAt, Conversation, ConversationState, EditAnswer, OnBusy, Settings,
+};
 use bridge_protocol::event::Event;
 use bridge_protocol::method::{self, Method as _};
 use bridge_protocol::raw::{PromptContent, RawJson};
@@ -22,7 +24,7 @@ use clap::ValueEnum;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
-pub(super) use self::events::describe_other_clients_change;
+pub(super) use self::events::{changed_settings, describe_other_clients_change, turns_missing};
 use super::answer_reader::AnswerReader;
 use super::question::Question;
 use super::screen::Screen;
@@ -44,7 +46,7 @@ const STATE_AFTER_TURN_LIMIT: Duration = Duration::from_secs(10);
 const DAEMON_RETURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often to look for a daemon. The system does not notify a process when another one begins to listen.
-const DAEMON_POLL_INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const DAEMON_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How many daemons may die during one turn. If more die, the turn itself may be the cause.
 const DAEMON_DEATHS_LIMIT: u32 = 3;
@@ -114,6 +116,8 @@ pub(super) struct ConversationFollower<'a> {
     pub(super) edit_answer: Option<EditAnswer>,
     /// The last event that was shown.
     pub(super) last_cursor: Option<Cursor>,
+    /// The settings as they were last reported.
+    pub(super) settings: Settings,
     /// How many queued prompts were reported last.
     reported_queue_length: usize,
     /// Whether the last turn is yet to be shown, because no turn runs.
@@ -237,6 +241,7 @@ impl<'a> ConversationFollower<'a> {
             has_user_left: false,
             edit_answer: None,
             last_cursor: None,
+            settings: conversation.settings.clone(),
             reported_queue_length: 0,
             last_turn_pending: None,
             waiting_before: None,
@@ -371,7 +376,9 @@ impl<'a> ConversationFollower<'a> {
             daemon = async {
                 match may_start {
                     true => self.connector.connect().await,
-                    false => wait_for_daemon(self.connector).await,
+                    false => tokio::time::timeout(DAEMON_RETURN_LIMIT, wait_for_daemon(self.connector))
+                        .await
+                        .unwrap_or_else(|_| Err(no_daemon_returned())),
                 }
             } => daemon?,
         };
@@ -667,24 +674,25 @@ impl<'a> ConversationFollower<'a> {
     }
 }
 
-/// Waits until a daemon answers again.
-async fn wait_for_daemon(reach: &DaemonConnector) -> CommandResult<Daemon> {
-    let looking = async {
-        let mut looks = tokio::time::interval(DAEMON_POLL_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            looks.tick().await;
-            if let Some(daemon) = reach.find().await? {
-                return Ok(daemon);
-            }
+/// Waits until a daemon answers again, and never starts one.
+///
+/// # Errors
+/// As [`DaemonConnector::find`].
+pub(super) async fn wait_for_daemon(reach: &DaemonConnector) -> CommandResult<Daemon> {
+    let mut looks = tokio::time::interval(DAEMON_POLL_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        if let Some(daemon) = reach.find().await? {
+            return Ok(daemon);
         }
-    };
-    tokio::time::timeout(DAEMON_RETURN_LIMIT, looking)
-        .await
-        .unwrap_or_else(|_| {
-            let message = format!("no daemon has answered for {} s", DAEMON_RETURN_LIMIT.as_secs());
-            Err(Problem::no_daemon(message).hint("the next command starts it: sessionctl ls"))
-        })
+    }
+}
+
+/// The problem if no daemon answers within [`DAEMON_RETURN_LIMIT`].
+fn no_daemon_returned() -> Problem {
+    let message = format!("no daemon has answered for {} s", DAEMON_RETURN_LIMIT.as_secs());
+    Problem::no_daemon(message).hint("the next command starts it: sessionctl ls")
 }
 
 /// Awaits a future, or never resolves if there is none.

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use bridge_protocol::ConversationId;
-use bridge_protocol::conversation::{Conversation, ConversationState};
+use bridge_protocol::conversation::{Conversation, ConversationState, Settings};
 use bridge_protocol::event::Event;
 use bridge_protocol::history::{HistoryForm, HistoryUpdate};
 use bridge_protocol::link::{Fidelity, Resumed, RollCause};
@@ -18,13 +18,46 @@ use super::{ConversationFollower, FollowTarget, FollowedTurn, is_running};
 use crate::cli::connect::Daemon;
 use crate::cli::event_stream::ReceivedEvent;
 use crate::cli::humanize::{self, Clock};
-use crate::cli::output::{ATTENTION, DIM, STRONG, one_line};
+use crate::cli::output::{ATTENTION, DIM, Look, STRONG, one_line};
 use crate::cli::problem::{CommandResult, Exit, Problem};
 use crate::cli::prompt_text::readable_prompt;
 use crate::paths::shell_word;
 
 /// How many messages of the last turn are shown, from its end.
 const SHOWN_MESSAGES: u32 = 200;
+
+/// Says that turns may be missing. `history` is the command that shows them.
+pub(in crate::cli::talk) fn turns_missing(history: &str) -> String {
+    format!("turns may be missing here; read them with: {history}")
+}
+
+/// Describes how the mode and the model differ from those that were known, which are updated. The first snapshot of a
+/// subscription only updates them: it also has what this terminal changed.
+pub(in crate::cli::talk) fn changed_settings(
+    event: &Event,
+    known: &mut Settings,
+    look: Look,
+) -> Option<String> {
+    let (now, is_change) = match event {
+        Event::Updated { conversation } => (&conversation.settings, true),
+        Event::Snapshot {
+            conversation, gap, ..
+        } => (&conversation.settings, *gap),
+        _ => return None,
+    };
+    let before = std::mem::replace(known, now.clone());
+    let arrow = look.sign("→", "->");
+    let settings = [
+        ("mode", before.mode, &now.mode),
+        ("model", before.model, &now.model),
+    ];
+    let changed = settings.into_iter().filter_map(|(key, old, new)| {
+        let (old, new) = old.as_ref().zip(new.as_ref()).filter(|(old, new)| old != new)?;
+        Some(format!("{key} {} {arrow} {}", one_line(old), one_line(new)))
+    });
+    let changed: Vec<String> = changed.collect();
+    (is_change && !changed.is_empty()).then(|| format!("Changed: {}", changed.join(", ")))
+}
 
 /// Describes how another client changed the history or the folder.
 pub(in crate::cli::talk) fn describe_other_clients_change(
@@ -96,6 +129,12 @@ impl ConversationFollower<'_> {
     ) -> CommandResult {
         let event = &followed.envelope.event;
         let watches = start.is_watch_only();
+        let look = self.screen.output.note_look;
+        if let Some(what) = changed_settings(event, &mut self.settings, look)
+            && (watches || self.screen.output.in_chat)
+        {
+            self.screen.note_dim(&what)?;
+        }
         match event {
             Event::PromptAccepted { turn_id, prompt } => {
                 // Another client's prompt may be accepted first, even one with the same text; its turn ends before the answer
@@ -273,9 +312,7 @@ impl ConversationFollower<'_> {
         }
         if watches && self.last_turn_pending.is_some() {
             let history = self.advice().history();
-            self.screen.note_dim(&format!(
-                "turns may be missing here; read them with: {history} -n 2"
-            ))?;
+            self.screen.note_dim(&turns_missing(&format!("{history} -n 2")))?;
         } else if *gap && is_own {
             self.screen.note_dim("some of the output was missed")?;
         }
