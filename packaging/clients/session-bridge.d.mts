@@ -20,7 +20,7 @@ export class ConnectionError extends Error {
 }
 
 /**
- * A queued prompt was not sent again after a lost connection, because its conversation is cut short. Call
+ * A queued prompt was not sent after a lost connection, because its conversation is cut short. Call
  * `conversation/continue`, then repeat the prompt with this `requestId`. Without `continue`, it takes the interrupted turn's place.
  */
 export class CutShortError extends Error {

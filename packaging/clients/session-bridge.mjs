@@ -29,11 +29,11 @@ export class ConnectionError extends Error {
   isForeign = false;
 }
 
-/** A queued prompt was not sent again after a lost connection, because its conversation is cut short. */
+/** A queued prompt was not sent after a lost connection, because its conversation is cut short. */
 export class CutShortError extends Error {
   name = "CutShortError";
   constructor(requestId) {
-    super("the prompt was not sent again, because its conversation was cut short: continue it, then repeat the prompt");
+    super("the prompt was not sent, because its conversation was cut short: continue it, then send the prompt with this request id");
     /** The prompt's request id. */
     this.requestId = requestId;
   }

@@ -34,7 +34,7 @@ class BridgeError(Exception):
 
 
 class CutShortError(Exception):
-    """A queued prompt was not sent again after a lost connection, because its conversation is cut short.
+    """A queued prompt was not sent after a lost connection, because its conversation is cut short.
 
     Call `conversation/continue`, then repeat the prompt with this `requestId`. Without `continue`, it takes the interrupted
     turn's place.
@@ -42,7 +42,8 @@ class CutShortError(Exception):
 
     def __init__(self, requestId: str) -> None:
         super().__init__(
-            "the prompt was not sent again, because its conversation was cut short: continue it, then repeat the prompt"
+            "the prompt was not sent, because its conversation was cut short: continue it, then send the prompt "
+            "with this request id"
         )
         self.requestId = requestId
 

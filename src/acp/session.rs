@@ -77,8 +77,8 @@ struct State {
     accepted_prompts: usize,
     /// The running turn, of any client, once its prompt was accepted.
     running_turn: Option<TurnId>,
-    /// The prompt of that turn and, if it failed, still after its end: a continuation may send it again. `None` if the editor
-    /// does not show it.
+    /// The prompt of the running turn. Kept after a turn that may be continued, because the continuation may send it again. `None`
+    /// if the editor does not show it.
     shown_prompt: Option<PromptContent>,
     /// Whether the next accepted prompt is that of a continuation.
     is_continuation_next: bool,

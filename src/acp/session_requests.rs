@@ -606,25 +606,23 @@ fn waiting_for_user(session: &Session, snapshot: &Snapshot) -> impl Iterator<Ite
         queue,
         cut_short,
         continuation,
+        state,
         ..
     } = &snapshot.conversation;
-    let is_cut_short = *cut_short && interrupts.is_empty() && continuation.is_none();
-    let cut = if is_cut_short {
-        "The last turn was cut short. "
-    } else {
-        ""
-    };
     let held = queue.iter().filter(|queued| queued.held);
-    let mut held: String = held.map(|held| format!("- {}\n", held.prompt)).collect();
-    if !held.is_empty() {
-        held = format!("These queued prompts were not sent before the daemon ended:\n\n{held}\n");
-    }
-    let unfinished = (is_cut_short || !held.is_empty()).then(|| {
+    let held: String = held.map(|held| format!("- {}\n", held.prompt)).collect();
+    let what = match held.as_str() {
+        "" => "The last turn was cut short. ".to_owned(),
+        // They also count as cut short.
+        held => format!("These queued prompts were not sent before the daemon ended:\n\n{held}\n"),
+    };
+    let can_continue = !has_turn(*state) && interrupts.is_empty() && continuation.is_none();
+    let unfinished = (can_continue && (*cut_short || !held.is_empty())).then(|| {
         let how = match session.announced_command("continue") {
             Some(command) => format!("send {command}."),
             None => format!("run in a terminal: sessionctl continue {id}"),
         };
-        format!("{cut}{held}To continue, {how}\n\n")
+        format!("{what}To continue, {how}\n\n")
     });
     let orphaned = interrupts.iter().filter(|interrupt| interrupt.orphaned);
     let orphaned = orphaned.map(move |interrupt| {

@@ -605,7 +605,7 @@ impl Actor {
         if let Some(session) = &self.session {
             let is_written = record.chain.head().is_some_and(|head| head.written);
             let can_load = session.lease.initialized().capabilities.load_session;
-            if !is_written || !can_load || self.has_background_work() {
+            if !is_written || !can_load || !self.model.can_leave_agent() || self.has_background_work() {
                 return;
             }
             self.apply(Model::leave_process_later);

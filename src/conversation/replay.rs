@@ -30,19 +30,19 @@ pub struct Replay {
     handle: String,
     updates: VecDeque<EncodedEvent>,
     bytes: usize,
-    max_bytes: usize,
+    is_wanted: bool,
     is_whole: bool,
 }
 
 impl Replay {
-    /// An empty replay of a session. One that is not `wanted` stays empty.
-    pub(super) fn new(conversation: ConversationId, handle: &str, wanted: bool) -> Self {
+    /// An empty replay of a session. One that no client waits for stays empty.
+    pub(super) fn new(conversation: ConversationId, handle: &str, is_wanted: bool) -> Self {
         Self {
             conversation,
             handle: handle.to_owned(),
             updates: VecDeque::new(),
             bytes: 0,
-            max_bytes: if wanted { MAX_BYTES } else { 0 },
+            is_wanted,
             is_whole: true,
         }
     }
@@ -53,12 +53,15 @@ impl Replay {
             Incoming::Notification { method: name, line }
                 if name.as_str() == method::SESSION_UPDATE && is_history(&line) =>
             {
+                if !self.is_wanted {
+                    return None;
+                }
                 let update = EncodedEvent::replayed(self.conversation, &self.handle, &line);
                 if let Some(update) = update.filter(|_| !is_continuation(&line)) {
                     self.bytes += update.len_bytes();
                     self.updates.push_back(update);
                 }
-                while self.bytes > self.max_bytes
+                while self.bytes > MAX_BYTES
                     && let Some(oldest) = self.updates.pop_front()
                 {
                     self.bytes -= oldest.len_bytes();

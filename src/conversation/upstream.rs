@@ -40,7 +40,7 @@ use super::transcript_growth::PromptTally;
 pub use super::uncommitted_copies::UncommittedCopy;
 use super::unended_session::{UnendedSession, discard_copy};
 
-/// How long an agent that replays a session after its answer sends nothing before its replay counts as ended.
+/// How long an agent that replays a session after its answer must send nothing until the replay counts as ended.
 const REPLAY_PAUSE: Duration = Duration::from_millis(250);
 
 /// A session that is open in an agent, with everything that is needed to use it.
@@ -636,8 +636,8 @@ fn session_options(entry: &AgentEntry, cwd: &str, settings: &Settings) -> Sessio
     }
 }
 
-/// Waits for one answer. Everything else that arrives is passed to `keep`, in order, but for a question about the request itself: it is
-/// cancelled, because the session does not exist yet, nobody can be asked, and the agent may wait for the answer.
+/// Waits for one answer, and passes everything else to `keep`, in order. A question about the request itself is cancelled: the
+/// session does not exist yet, nobody can be asked, and the agent may wait for the answer.
 async fn await_answer(
     inbox: &mut InboxReceiver,
     connection: &Connection,

@@ -63,8 +63,8 @@ impl TurnCounts {
         }
     }
 
-    /// How many turns of the transcript are lost or incomplete, at least. The acknowledged turns that are not there are counted.
-    /// Turns that another program had are not acknowledged, so of those each missing record counts as one.
+    /// How many turns of the transcript are lost or incomplete, at least. Missing acknowledged turns are counted exactly. Turns of
+    /// other programs are not acknowledged, so each of their missing records counts as one turn.
     #[must_use]
     pub fn missing_turns(&self, acknowledged: u64) -> u64 {
         let at_most = self.max_turns.max(self.max_turns_on_all_branches());

@@ -65,7 +65,7 @@ fn an_editor_gets_the_agents_replay_after_a_restart_and_while_the_session_is_ope
             );
             assert_eq!(requests(&home, "scripted"), [opens, 0]);
         }
-        // An editor that loads its open session again is one more.
+        // The same holds for a session that this editor has open already.
         for _ in 1..=2 {
             let loaded = first.on("session/load", &session, &home);
             assert_eq!(texts(&loaded, &session), ["replayed", "replayed"]);

@@ -507,7 +507,7 @@ fn continue_ends_with_the_queued_prompt_that_fails() {
     assert_eq!(home.shown(&id)["queue"].as_array().unwrap().len(), 1);
 }
 
-/// It begins no turn that would report the failure: its session cannot be opened in a folder that is missing.
+/// No turn reports the failure, because the session cannot be opened: its folder is missing.
 #[test]
 fn continue_ends_with_the_queued_prompt_that_cannot_be_sent() {
     let home = Home::new();

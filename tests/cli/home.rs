@@ -75,13 +75,13 @@ impl Home {
         self.once_told(id, |_| Some(self.shown(id)).filter(&is_so))
     }
 
-    /// Waits until the agent has said something in the running turn. It has written the prompt down by then; before that, a kill of
-    /// the daemon would make it send the prompt again.
+    /// Waits until the agent has said something in the running turn. By then the prompt is in the transcript. If the daemon
+    /// were killed earlier, it would send the prompt again.
     pub(crate) fn once_agent_spoke(&self, id: &str) {
         self.once_told(id, |event| event.contains("agent_message_chunk").then_some(()));
     }
 
-    /// What this makes of the first event for which it makes something.
+    /// The first value that `made` returns for an event.
     fn once_told<T>(&self, id: &str, made: impl Fn(&str) -> Option<T>) -> T {
         let mut attached = self
             .command(&["attach", id, "--json"])

@@ -335,7 +335,7 @@ async fn links_that_go_in_circles_and_files_in_place_of_folders() {
     );
 }
 
-/// Its page begins where it was asked to, and none before it is read for the call.
+/// The page still begins where the caller asked.
 #[tokio::test]
 async fn a_result_whose_call_is_missing_makes_no_page_longer() {
     let home = Home::new();
@@ -359,7 +359,7 @@ async fn a_result_whose_call_is_missing_makes_no_page_longer() {
     assert_eq!(before["updates"].as_array().unwrap().len(), 80);
 }
 
-/// The position of such a cursor is not searched in the messages.
+/// The index shows that the position is unknown, so no message is read.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn an_unknown_cursor_is_refused_without_reading_the_history() {

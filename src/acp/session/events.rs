@@ -272,7 +272,7 @@ impl Session {
         (state.running_turn, state.has_reported_loss) = (None, false);
         state
             .shown_prompt
-            .take_if(|_| turn.stop_reason != StopReason::Failed);
+            .take_if(|_| turn.stop_reason != StopReason::Failed && turn.continuation.is_none());
         // An editor may never answer a request that it does not know.
         for request in self.fail_forwarded(|kind| kind == RequestKind::Extension) {
             let delivery = self.send(state, &message::withdrawal(request));

@@ -63,7 +63,7 @@ impl History {
         let mut last_taken = None;
         for session in &mut self.sessions {
             let exact = session.copied_from.clone();
-            let mut may_be_copy = true;
+            let mut has_copies = None;
             for message in 0..session.transcript.messages() {
                 let turn = session.transcript.turn_of(message);
                 let is_exact = |turns: usize| turn.is_none_or(|turn| turn < turns);
@@ -71,11 +71,13 @@ impl History {
                     Some((source, turns)) if is_exact(*turns) => {
                         Some((source.to_string(), session.transcript.record_id(message)))
                     }
-                    // Copies come first, so the messages after the last one need not be read.
-                    _ if may_be_copy => {
+                    // A session that contains copies begins with one. The messages of another need not be read.
+                    _ if has_copies != Some(false) => {
                         let read = session.read_or_gap(|open| open.message(message), &mut self.gaps);
-                        may_be_copy = read.as_ref().is_none_or(|read| read.copied_from.is_some());
-                        read.and_then(|read| read.copied_from)
+                        read.and_then(|read| {
+                            has_copies.get_or_insert(read.copied_from.is_some());
+                            read.copied_from
+                        })
                     }
                     _ => None,
                 };

@@ -1,5 +1,5 @@
-//! Idempotency keys: refuses a key of a running call to a call with other content. Of calls that no task of a conversation
-//! handles, a repeated one joins the running one, or gets the stored result.
+//! Idempotency keys. A key of a running call is refused to a call with other content. A repeated call that no task of a
+//! conversation handles joins the running one, or gets the stored result.
 //!
 //! Prompts, changes, forks, answers, resets and deletions store their key together with their change, in the state
 //! machine of the conversation, which also joins their repeated calls. This module handles all other calls. Those that make a
@@ -57,7 +57,7 @@ impl Drop for RunningCallGuard {
     }
 }
 
-/// What registering a call as running has found.
+/// The result of registering a call.
 pub(super) enum Entered {
     New(RunningCallGuard),
     /// The call repeats a running one, which has this outcome.

@@ -206,16 +206,14 @@ impl Agent {
                 params.map(|params| json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
             lines.map(|line| line.to_string()).collect::<Vec<_>>()
         };
-        for line in updates("before") {
-            self.send(&line);
-        }
+        let mut answer = json!({"jsonrpc": "2.0", "id": id});
         match &scripted["error"] {
-            Value::Null => self.answer(id, &scripted["result"]),
-            error => self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()),
+            Value::Null => answer["result"] = scripted["result"].clone(),
+            error => answer["error"] = error.clone(),
         }
-        for line in updates("after") {
-            self.send(&line);
-        }
+        let lines = [updates("before"), vec![answer.to_string()], updates("after")].concat();
+        // Sent at once, because the daemon waits only so long for what follows the answer.
+        self.send(&lines.join("\n"));
     }
 
     fn answer(&mut self, id: &Value, result: &Value) {

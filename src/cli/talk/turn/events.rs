@@ -254,12 +254,14 @@ impl ConversationFollower<'_> {
                 let reset = self.advice().continue_turn("--at-reset");
                 (Exit::Limited, format!("continue at the reset with: {reset}"))
             }
-            ConversationState::Failed if is_missing && !self.screen.output.in_chat => {
-                let folder = shell_word(&conversation.cwd);
-                (Exit::Failed, format!("mkdir -p {folder} && {again}"))
+            ConversationState::Failed => {
+                let exit = if is_missing { Exit::Failed } else { Exit::Agent };
+                let hint = match is_missing && !self.screen.output.in_chat {
+                    true => format!("mkdir -p {} && {again}", shell_word(&conversation.cwd)),
+                    false => format!("once that is fixed: {again}"),
+                };
+                (exit, hint)
             }
-            ConversationState::Failed if is_missing => (Exit::Failed, format!("once that is fixed: {again}")),
-            ConversationState::Failed => (Exit::Agent, format!("once that is fixed: {again}")),
             _ => return None,
         };
         let why = conversation.failure.as_deref();
