@@ -37,8 +37,8 @@ words! {
         BrokenOrder,
         /// The transcript is in the folder for sessions that the agent no longer uses.
         Archived,
-        /// Another copy of the transcript holds more; or the copies are in several folders, so that the agent does not
-        /// use the best one.
+        /// Another copy of the transcript holds more, or a kept copy has turns that the transcript lacks; or the copies are in
+        /// several folders, so that the agent does not use the best one.
         OtherCopy,
     }
 }
@@ -73,8 +73,9 @@ objects! {
         /// The sessions that were checked in their kept copies because the agent's own files are missing; absent when
         /// there are none.
         kept: Vec<UpstreamId> = default,
-        /// The shell command that restores the kept copy, if that has what the transcript has lost and every acknowledged
-        /// turn. A repair would keep less. Absent otherwise, and in the answer to a repair.
+        /// The shell command that restores a kept copy which has turns or other records that the transcript has lost. If the
+        /// conversation has turns that this copy lacks, the command forks it first. Absent if there is no such copy, and in the
+        /// answer to a repair.
         restore: Option<String> = default,
     }
 

@@ -122,8 +122,9 @@ export interface CheckAnswer {
   /** What was changed in the copy; absent without one. */
   repairs?: Repairs;
   /**
-   * The shell command that restores the kept copy, if that has what the transcript has lost and every acknowledged
-   * turn. A repair would keep less. Absent otherwise, and in the answer to a repair.
+   * The shell command that restores a kept copy which has turns or other records that the transcript has lost. If the
+   * conversation has turns that this copy lacks, the command forks it first. Absent if there is no such copy, and in
+   * the answer to a repair.
    */
   restore?: string;
 }

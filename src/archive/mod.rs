@@ -32,7 +32,7 @@ use list::FileStamp;
 
 pub use pruning::{ArchiveTotal, ArchivedSession};
 pub use restore_marks::MissingTurns;
-pub use restoring::{CopyOrigin, OnPlacing, RelocationLookup, RestoreCallbacks};
+pub use restoring::{CopyOrigin, CopyWithLostTurns, OnPlacing, RelocationLookup, RestoreCallbacks};
 use unpacking::RecentlyUnpacked;
 pub use unpacking::Unpacked;
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Component, Path, PathBuf};
 
 use super::folder::{LIST_FILE, SessionFolder};
@@ -20,7 +20,8 @@ use crate::transcript::blank::is_blank;
 use crate::transcript::codex::rollouts::LINEAGE_LIMIT;
 use crate::transcript::copy::{fill_temporary, make_folder, rename_to_final};
 use crate::transcript::dialect::Dialect;
-use crate::transcript::lines::{Lines, trimmed};
+use crate::transcript::fields::Fields;
+use crate::transcript::lines::{Lines, line_text, trimmed};
 use crate::transcript::meter::Metered;
 use crate::transcript::moving::comparison::begins_with_lines_of;
 use crate::transcript::parts::{is_lines, open_text};
@@ -51,6 +52,19 @@ pub struct RestoreCallbacks<'a> {
     pub count_missing_turns: &'a dyn Fn(&str) -> Result<MissingTurns, TranscriptError>,
 }
 
+/// A copy that has turns which the transcript lacks.
+#[derive(Debug)]
+pub struct CopyWithLostTurns {
+    /// Its path.
+    pub path: PathBuf,
+    /// How many turns the transcript lacks.
+    pub turns: usize,
+    /// The copies that must be moved away so that a restore uses this one; empty if it does so anyway.
+    pub preferred: Vec<PathBuf>,
+    /// Whether the transcript has a copy that is a link, so that the next backup changes the paths.
+    pub has_links: bool,
+}
+
 /// A session of a history.
 pub(super) struct HistorySession {
     pub(super) key: SessionKey,
@@ -66,7 +80,8 @@ impl Archive {
     /// Restores a session, and the sessions that it continues by reference, to where their agent looks for them. Without `cwd`,
     /// they go to their former folder. Before a transcript gets its name, its missing turns are recorded and `placing` is
     /// called. Returns the restored files; empty if the transcript exists and has everything that the copy has. Other existing
-    /// files are not changed. A [blank](is_blank) transcript counts as missing, and is set aside if it is in the way.
+    /// files are not changed. A [blank](is_blank) transcript, or a link to a missing file, counts as missing, and is set aside if
+    /// it is in the way.
     ///
     /// # Errors
     /// [`TranscriptError::NotFound`] if the transcript has no copy, [`TranscriptError::AlreadyExists`] if there is a
@@ -149,6 +164,58 @@ impl Archive {
         Ok(false)
     }
 
+    /// Finds the copy with the most turns that a transcript lacks.
+    ///
+    /// # Errors
+    /// As [`Archive::pack_links`].
+    pub fn copy_with_lost_turns(
+        &self,
+        dialect: &dyn Dialect,
+        key: &SessionKey,
+        transcript: &Path,
+    ) -> Result<Option<CopyWithLostTurns>, TranscriptError> {
+        let Some(folder) = self.open(key)? else {
+            return Ok(None);
+        };
+        let text = || open_text(transcript).map(|text| BufReader::with_capacity(BUFFER_BYTES, text));
+        let copies = folder.usable_transcripts()?;
+        let (mut present, mut found) = (None, None);
+        for (copy, bytes) in &copies {
+            let mut count_lost = || -> io::Result<usize> {
+                let kept = || folder.text(copy, *bytes).map_err(io::Error::other);
+                if begins_with_lines_of(kept()?, text()?)? {
+                    return Ok(0);
+                }
+                let present = match &mut present {
+                    Some(present) => present,
+                    None => present.insert(prompts(dialect, text()?)?),
+                };
+                Ok(prompts(dialect, kept()?)?.difference(present).count())
+            };
+            match count_lost() {
+                Ok(lost) => found = found.max(Some((lost, copy.file.as_str()))),
+                // A damaged copy does not hide the others.
+                Err(error) => {
+                    let copy = folder.path.join(&copy.file);
+                    tracing::warn!(copy = %copy.display(), %error, "a transcript cannot be compared with a backup");
+                }
+            }
+        }
+        let Some((turns, file)) = found.filter(|(turns, _)| *turns > 0) else {
+            return Ok(None);
+        };
+        let is_best = folder
+            .best_transcript()?
+            .is_some_and(|(best, _)| best.file == file);
+        let others = copies.iter().filter(|(copy, _)| !is_best && copy.file != file);
+        Ok(Some(CopyWithLostTurns {
+            path: folder.path.join(file),
+            turns,
+            preferred: others.map(|(copy, _)| folder.path.join(&copy.file)).collect(),
+            has_links: copies.iter().any(|(copy, _)| copy.is_link()),
+        }))
+    }
+
     /// Opens the folder of a session whose transcript has a copy.
     pub(super) fn archived_folder(&self, key: &SessionKey) -> Result<SessionFolder<'_>, TranscriptError> {
         let folder = self.open(key)?.filter(|folder| folder.transcript().is_some());
@@ -218,6 +285,18 @@ impl Archive {
         }
         Ok(members)
     }
+}
+
+/// The prompts in a text: their uuids, which stay if a move or another program writes the records anew, or else their digests.
+fn prompts(dialect: &dyn Dialect, text: impl BufRead) -> io::Result<HashSet<String>> {
+    let (mut lines, mut prompts) = (Lines::new(text, 0), HashSet::new());
+    while let Some(line) = lines.next_line()? {
+        if dialect.is_prompt(line.bytes) {
+            let uuid = Fields::parse(&line_text(line.bytes)).and_then(|record| record.text("uuid"));
+            prompts.insert(uuid.unwrap_or_else(|| sha256(trimmed(line.bytes))));
+        }
+    }
+    Ok(prompts)
 }
 
 /// Returns the names of a session's copied files, and the path of each below `root`, which has the layout of the agent's
@@ -353,10 +432,14 @@ fn restore_file(
 ) -> Result<bool, TranscriptError> {
     let rejoined = rejoined.filter(|_| is_transcript(name));
     let is_rest = rejoined.is_some_and(|rejoined| rejoined.continues_with(path));
-    // Only a blank transcript is replaced. The other files of a session may be empty on purpose.
+    let is_empty = |at: &Path| match is_blank(at) {
+        Err(error) if is_absence(&error) && at.is_symlink() => Ok(true),
+        blank => blank.map_err(TranscriptError::io("read", at)),
+    };
+    // Only a blank transcript or a link to nothing is replaced. The other files of a session may be empty on purpose.
     let is_in_the_way = match path.symlink_metadata() {
         Ok(_) if is_rest => false,
-        Ok(_) if is_transcript(name) && is_blank(path).map_err(TranscriptError::io("read", path))? => true,
+        Ok(_) if is_transcript(name) && is_empty(path)? => true,
         Ok(_) => return Ok(false),
         Err(error) if is_absence(&error) => false,
         Err(error) => return Err(TranscriptError::io("look at", path)(error)),
@@ -378,8 +461,11 @@ fn restore_file(
     if let Some(rejoined) = rejoined.filter(|_| is_rest) {
         rejoined.set_aside(path)?;
     } else if is_in_the_way {
-        let is_blank = |at: &Path| is_blank(at).map_err(TranscriptError::io("read", at));
-        set_transcript_aside(path, "it holds nothing but zeros", is_blank)?;
+        let why = match path.is_symlink() {
+            true => "it is a link to a missing file",
+            false => "it holds nothing but zeros",
+        };
+        set_transcript_aside(path, why, is_empty)?;
     }
     placing(
         new.metadata()

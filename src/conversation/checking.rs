@@ -1,7 +1,7 @@
 //! Checks of transcripts, as the answers to calls. Blocks.
 
 use bridge_protocol::UpstreamId;
-use bridge_protocol::check::{CheckAnswer, FindingKind};
+use bridge_protocol::check::{CheckAnswer, Finding, FindingKind};
 use bridge_protocol::link::Link;
 
 use super::error::ConversationError;
@@ -12,6 +12,7 @@ use crate::archive::Unpacked;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
+use crate::transcript::dialect::format_turns;
 
 /// Checks the backup of a session whose transcript is missing. Blocks.
 pub(super) fn check_unpacked_backup(
@@ -37,8 +38,21 @@ pub(super) fn check_session(
     let path = dialect.find(session)?;
     let mut answer = check_answer(dialect.check(session, &path))?;
     let Some(at) = transcripts.backup_time_of_lost_part(session, &path) else {
+        let id = &link.upstream_id;
         if !answer.findings.is_empty() {
-            answer.restore = transcripts.command_to_restore(&link.upstream_id, &path);
+            answer.restore = transcripts.command_to_restore(id, &path);
+        }
+        if let Some((copy, command)) = transcripts.backup_with_lost_turns(id, &path) {
+            let (turns, backup) = (format_turns(copy.turns), copy.path.display());
+            let detail = format!(
+                "the backup {backup} has {turns} that the transcript lacks; a resume continues without"
+            );
+            answer.findings.push(Finding {
+                line: 0,
+                kind: FindingKind::OtherCopy,
+                detail,
+            });
+            answer.restore = answer.restore.or(command);
         }
         return Ok(answer);
     };

@@ -43,7 +43,7 @@ mod resource;
 pub mod running_work;
 pub mod services;
 pub mod state;
-mod transcript_facts;
+pub(crate) mod transcript_facts;
 pub mod transcript_growth;
 pub mod transition;
 pub(crate) mod tree_moves;

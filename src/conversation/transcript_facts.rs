@@ -18,6 +18,9 @@ use crate::transcript::turn_counts::TurnCounts;
 use super::services::{Services, chain_text};
 use super::uncommitted_copies::UncommittedCopy;
 
+/// How many sessions of an agent are looked for to see whether its folder is the right one.
+const CHECKED_SESSIONS: usize = 50;
+
 /// The transcripts of an agent.
 #[derive(Clone, Copy)]
 pub(super) struct AgentTranscripts<'a> {
@@ -189,6 +192,35 @@ impl<'a> AgentTranscripts<'a> {
         };
         Ok((copy, made))
     }
+}
+
+/// How many turns the newest conversations completed in sessions of an agent of which neither a transcript nor a backup
+/// exists. 0 if one of these sessions has either, or may have it: then the agent's folder is the right one. Blocks.
+pub(crate) fn turns_without_transcripts(services: &Services, entry: &AgentEntry) -> u64 {
+    let Some(transcripts) = services.transcripts_of(entry) else {
+        return 0;
+    };
+    let records = services.store.recent().filter_map(Result::ok);
+    let heads = records.filter_map(|record| {
+        record
+            .chain
+            .head()
+            .filter(|_| record.deleted_at.is_none())
+            .cloned()
+    });
+    let mut turns = 0;
+    for head in heads
+        .filter(|head| head.agent == entry.name && head.turns > 0)
+        .take(CHECKED_SESSIONS)
+    {
+        let found = transcripts.find(&head.cwd, &head.upstream_id);
+        let is_missing = found.is_err_and(|error| error.is_absence());
+        if !is_missing || transcripts.may_have_backup(&head.upstream_id) {
+            return 0;
+        }
+        turns += head.turns;
+    }
+    turns
 }
 
 /// The uuid of the record that a checkpoint refers to.

@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{DiagnosisOptions, quirks};
+use super::{DiagnosisOptions, count, quirks};
 use crate::agent::catalog::{AgentEntry, find_program};
 use crate::agent::kinds;
 use crate::agent::pool::Lease;
@@ -20,6 +20,7 @@ use crate::agent::session::{Capabilities, Initialized};
 use crate::conversation::climbing::acquire_process;
 use crate::conversation::error::ConversationError;
 use crate::conversation::services::Services;
+use crate::conversation::transcript_facts::turns_without_transcripts;
 use crate::paths::shell_word;
 
 /// How many agents are started at a time. Each is up to three processes.
@@ -298,10 +299,12 @@ fn quoted(words: &[String]) -> String {
 /// Checks whether the transcripts of each agent can be read and restored.
 pub(super) fn check_all_transcripts(services: &Services) -> Vec<Diagnostic> {
     let entries = services.catalog.entries().iter();
-    entries.filter_map(|entry| check_transcripts_of(entry)).collect()
+    entries
+        .filter_map(|entry| check_transcripts_of(services, entry))
+        .collect()
 }
 
-fn check_transcripts_of(entry: &AgentEntry) -> Option<Diagnostic> {
+fn check_transcripts_of(services: &Services, entry: &AgentEntry) -> Option<Diagnostic> {
     let (root, format) = entry.listed_transcripts()?;
     // The daemon's own folder.
     if *entry.kind == kinds::LOOPBACK {
@@ -321,7 +324,17 @@ fn check_transcripts_of(entry: &AgentEntry) -> Option<Diagnostic> {
         let fault = all
             .find_map(unusable_folder)
             .or_else(|| first_unusable_below(&tops));
-        fault.unwrap_or_else(|| diagnostic(Severity::Ok, format!("its transcripts are in {place}")))
+        fault.unwrap_or_else(|| match turns_without_transcripts(services, entry) {
+            0 => diagnostic(Severity::Ok, format!("its transcripts are in {place}")),
+            turns => {
+                let turns = count(turns, "turn");
+                let what = format!("{turns} completed, but {place} has no transcript of them; nothing is backed up");
+                diagnostic(Severity::Warning, what).next(format!(
+                    "set transcripts in [agents.{}] to the folder in which the agent stores them, then restart the daemon: sessionctl stop",
+                    entry.name
+                ))
+            }
+        })
     };
     Some(diagnostic.about(entry.name.as_str()))
 }

@@ -331,6 +331,9 @@ pub trait Dialect: Debug + Sync {
         Ok(None)
     }
 
+    /// Whether a line of a transcript records a prompt.
+    fn is_prompt(&self, line: &[u8]) -> bool;
+
     /// Returns a new id for a copy of a session, and the path where an agent that runs in `cwd` looks for it. If `cwd`
     /// is `None`, the path is next to the source.
     ///
@@ -504,7 +507,7 @@ pub(super) fn open_first(
 }
 
 /// Formats a number of turns for a finding.
-pub(super) fn format_turns(turns: usize) -> String {
+pub(crate) fn format_turns(turns: usize) -> String {
     match turns {
         1 => "1 turn".to_owned(),
         turns => format!("{turns} turns"),

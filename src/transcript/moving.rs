@@ -4,7 +4,8 @@
 //! destination, syncs the copies and compares them with their sources. Then it renames the copies, and moves the
 //! sources into the daemon's own folder, where they stay until the move is recorded. It writes each action to a
 //! [journal] before it performs it. It never replaces an existing file with other content, and does not touch a source
-//! that has changed meanwhile or that another process holds open. Blocks. This module does not know the callers.
+//! that has changed meanwhile or that another process holds open. If a transcript is a symbolic link, its content is copied, and
+//! the link is moved away in place of a source. Blocks. This module does not know the callers.
 
 pub(crate) mod comparison;
 mod execution;
@@ -136,7 +137,7 @@ pub fn plan(
     let mut are_named = None;
     let mut steps = Vec::new();
     for (number, part) in parts.files.into_iter().enumerate() {
-        let metadata = fs::symlink_metadata(&part.path).map_err(TranscriptError::io("read", &part.path))?;
+        let metadata = fs::metadata(&part.path).map_err(TranscriptError::io("read", &part.path))?;
         let is_result = part
             .path
             .parent()

@@ -145,6 +145,48 @@ fn the_backup_of_a_damaged_transcript_is_named() {
     home.said(&["check", &id, "--repair"]);
 }
 
+/// A transcript without its last turn, as after an older copy was put in its place, is whole. The check names the backup that has
+/// the turn, also when a newer backup has a later turn instead, and its command brings the turn back without losing the later one.
+#[test]
+fn a_backup_with_a_turn_that_the_transcript_lacks_is_named_and_restored() {
+    for is_continued in [false, true] {
+        let home = Home::new();
+        // Only what is copied here.
+        home.configure("[keep]\nenabled = false\n");
+        let (id, session) = conversation(&home);
+        home.said(&["send", &id, "and the grey one"]);
+        let listed: Value = serde_json::from_str(&home.said(&["--json", "transcripts"])).unwrap();
+        let path = listed["transcripts"][0]["path"].as_str().unwrap().to_owned();
+        let older = fs::read_to_string(&path).unwrap();
+        home.said(&["send", &id, "and the white one"]);
+        let whole = fs::read_to_string(&path).unwrap();
+        let backup = home.said(&["archive", "add", &id]);
+        let backup = backup.split('\t').next_back().unwrap();
+        home.said(&["close", &id]);
+        fs::write(&path, older).unwrap();
+        if is_continued {
+            home.said(&["send", &id, "and the black one"]);
+            home.said(&["archive", "add", &id]);
+        }
+        let checked = home.run(&["check", &id]);
+        assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+        let found = String::from_utf8(checked.stdout).unwrap();
+        assert!(found.contains(backup) && found.contains("1 turn"), "{found}");
+        let forked = home.said_pasted(commands(&found)[0]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole, "{session}");
+        assert_eq!(home.said(&["check", &id]), "no damage found");
+        home.said(&["send", &id, "and the red one"]);
+        assert!(home.said(&["history", &id]).contains("echo: and the white one"));
+        if is_continued {
+            let fork = forked.split_whitespace().next().unwrap();
+            assert!(
+                home.said(&["history", fork]).contains("echo: and the black one"),
+                "{forked}"
+            );
+        }
+    }
+}
+
 /// The backup lacks the last turn, so the repair keeps more.
 #[test]
 fn a_backup_without_the_last_turn_is_no_reason_against_a_repair() {

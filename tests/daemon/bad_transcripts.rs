@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use bridge_protocol::ConversationId;
 use bridge_protocol::error::ErrorKind;
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ fn folder(home: &Home) -> PathBuf {
     folder
 }
 
-fn put(home: &Home, id: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+pub(crate) fn put(home: &Home, id: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
     let path = folder(home).join(format!("{id}.jsonl"));
     fs::write(&path, bytes).unwrap();
     path
@@ -46,7 +47,7 @@ pub(crate) fn turns(home: &Home, id: &str, count: usize) -> String {
     lines
 }
 
-async fn adopt(app: &App, id: &str) -> String {
+pub(crate) async fn adopt(app: &App, id: &str) -> String {
     let adopted = app
         .call("conversation/adopt", json!({"upstreamId": id}))
         .await
@@ -384,4 +385,28 @@ async fn an_unknown_cursor_is_refused_without_reading_the_history() {
     );
     let read = read() - before;
     assert!(read < bytes / 4, "{read} of {bytes} bytes were read");
+}
+
+/// The agent's own last record follows the last reply, and the agent noted it as the end. The next prompt follows it too: if it
+/// followed the reply, each later resume would go back to the end that was noted.
+#[tokio::test]
+async fn prompts_after_a_noted_end_that_is_no_message_stay_in_the_history() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let note = json!({
+        "type": "system", "subtype": "turn_duration", "durationMs": 5, "uuid": "note", "parentUuid": "a1", "sessionId": "noted",
+        "cwd": home.project(),
+    });
+    let end = json!({"type": "last-prompt", "lastPrompt": "ask 1", "leafUuid": "note", "sessionId": "noted"});
+    put(
+        &home,
+        "noted",
+        format!("{}{note}\n{end}\n", turns(&home, "noted", 2)),
+    );
+    let id: ConversationId = adopt(&app, "noted").await.parse().unwrap();
+    for text in ["three", "four"] {
+        app.send(id, text).await;
+    }
+    app.close(id).await;
+    assert_eq!(app.remembered(id).await, ["ask 0", "ask 1", "three", "four"]);
 }

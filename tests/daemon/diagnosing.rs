@@ -279,6 +279,28 @@ async fn transcripts_that_cannot_be_had_are_told_with_what_is_in_the_way() {
     }
 }
 
+/// The folder of transcripts exists, but the agent stores them elsewhere: nothing can be restored, forked or backed up.
+#[tokio::test]
+async fn turns_that_left_no_transcript_in_the_agents_folder_are_reported() {
+    let home = Home::bare();
+    let folder = home.folder_named("elsewhere");
+    home.configure(&format!(
+        "[agents.claude]\nkind = \"claude\"\ncommand = \"{}\"\nargs = [\"loopback-agent\", \"--data\", \"{}\"]\ntranscripts = \"{folder}\"\n",
+        env!("CARGO_BIN_EXE_sessiond"),
+        home.data().display()
+    ));
+    let (_daemon, app) = home.opened().await;
+    let id = app.make_of(&home.project(), "claude").await;
+    for expected in [Severity::Ok, Severity::Warning] {
+        let all = diagnose(&app, json!({"agents": false})).await;
+        assert_eq!(
+            found(&all, DiagnosticKind::Transcripts, "claude").severity,
+            expected
+        );
+        app.send(id, "one").await;
+    }
+}
+
 /// The adapters of Claude and Codex send this status once, unasked, some time after their start.
 #[tokio::test]
 async fn who_is_signed_in_is_told_as_the_agent_says_it() {

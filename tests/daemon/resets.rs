@@ -7,8 +7,10 @@ use bridge_protocol::link::LineageReason;
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
+use super::bad_transcripts::{adopt, put, turns};
 use super::edits::configure_opaque;
 use crate::home::Home;
+use crate::keeping::once_kept;
 use crate::support::{App, refused};
 
 async fn undo(app: &App, id: ConversationId) -> Result<Value, BridgeError> {
@@ -311,5 +313,35 @@ async fn a_fork_into_another_folder_comes_back_there() {
             );
             assert_eq!(app.remembered(id).await, ["one", "two"][..=prompts]);
         }
+    }
+}
+
+/// A session without a turn that ended here, because it was adopted or its only turn cleared it, is backed up when the conversation
+/// leaves it. The undo then needs no transcript.
+#[tokio::test]
+async fn a_session_is_backed_up_when_it_is_left() {
+    for is_adopted in [true, false] {
+        let home = Home::new();
+        let (_daemon, app) = home.opened().await;
+        let id: ConversationId = match is_adopted {
+            true => {
+                put(&home, "adopted", turns(&home, "adopted", 2));
+                let id = adopt(&app, "adopted").await.parse().unwrap();
+                app.ask("conversation/reset", id).await;
+                id
+            }
+            false => app.begun(&home.project(), &["one [[clear]]"]).await,
+        };
+        once_kept(&app, |total| total.sessions == 1).await;
+        let left = app.lineage(id).await.swap_remove(0).upstream_id;
+        std::fs::remove_file(home.transcript(left.as_str()).unwrap()).unwrap();
+        undo(&app, id).await.unwrap();
+        assert_eq!(app.get(id).await.head, Some(left));
+        let expected: &[&str] = if is_adopted {
+            &["ask 0", "ask 1"]
+        } else {
+            &["one [[clear]]"]
+        };
+        assert_eq!(app.remembered(id).await, expected);
     }
 }

@@ -56,9 +56,11 @@ impl TranscriptWriter {
             .mode(0o600)
             .open(&path)
             .map_err(TranscriptError::io("open", &path))?;
-        let leaf = reading::index(&path)?
-            .select(None, false)
-            .map(|branch| branch.leaf_uuid);
+        let index = reading::index(&path)?;
+        let branch = index.select(None, false);
+        // The next record follows the agent's own ones after the last message, as in Claude Code.
+        let leaf = branch.and_then(|branch| index.select_up_to_next_prompt(&branch.leaf_uuid));
+        let leaf = leaf.map(|branch| branch.leaf_uuid);
         let needs_newline = lacks_newline(&mut file).map_err(TranscriptError::io("read", &path))?;
         let cwd = cwd.to_string_lossy().into_owned();
         Ok(Some(Self {

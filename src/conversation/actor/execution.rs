@@ -328,6 +328,15 @@ impl Actor {
         if erases {
             deleting::erase_answers(&self.services.store, &mut change);
         }
+        // The session that is left may have had no turn here, and so no backup: it was adopted, or its only turn cleared it.
+        let left = on_disk
+            .chain
+            .head()
+            .filter(|head| !record.chain.is_head(&head.upstream_id));
+        if let Some(head) = left.filter(|_| record.id == on_disk.id && record.deleted_at.is_none()) {
+            let backups = &self.services.backups;
+            backups.request(SessionRef::from(head), BackupMode::Linked);
+        }
         let restored = parts.iter().find_map(|part| match &part.milestone {
             Milestone::SessionOpened(opened) if opened.resumed.via == Via::Archive => {
                 Some(opened.upstream_id.clone())

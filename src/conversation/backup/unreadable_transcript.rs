@@ -1,11 +1,12 @@
 //! Advice about a transcript that is damaged, or that the disk fails to read. A bad sector stays, so that waiting does not help,
 //! but the backup may be whole. Only the user knows which file is the right one, so it is not replaced automatically.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bridge_protocol::UpstreamId;
 
-use crate::conversation::services::Services;
+use crate::archive::CopyWithLostTurns;
+use crate::conversation::services::{Services, chain_text};
 use crate::conversation::transcript_facts::AgentTranscripts;
 use crate::files::set_aside;
 use crate::paths::shell_word;
@@ -45,26 +46,63 @@ impl AgentTranscripts<'_> {
         id: &UpstreamId,
         transcript: &Path,
     ) -> Option<String> {
-        let holders = self.services.store.holders(id, None).ok()?;
-        let own = holders.iter().filter_map(|holder| holder.chain.link(id));
-        let acknowledged = own.map(|link| link.turns + link.carried_turns).max();
+        let acknowledged = self.acknowledged_turns(id).ok()?.unwrap_or_default();
         let key = self.key(id);
-        let is_better = self
-            .archive()
-            .has_lost_lines(&key, transcript, acknowledged.unwrap_or_default());
-        if !is_better.ok()? {
-            return None;
-        }
-        let close = holders
+        let is_better = self.archive().has_lost_lines(&key, transcript, acknowledged);
+        is_better
+            .ok()?
+            .then(|| self.restore_command(id, transcript, &[]))?
+    }
+
+    /// The backup with the most turns that a transcript lacks, and the command that restores it. If another copy would be
+    /// restored by default, a fork keeps what the conversation has, and the copies that would be used are moved away. `None` also
+    /// if the backups cannot be read.
+    pub(in crate::conversation) fn backup_with_lost_turns(
+        self,
+        id: &UpstreamId,
+        transcript: &Path,
+    ) -> Option<(CopyWithLostTurns, Option<String>)> {
+        let (archive, key) = (self.archive(), self.key(id));
+        let find = || archive.copy_with_lost_turns(self.dialect, &key, transcript);
+        let found = find().and_then(|found| match found {
+            // The command closes the session, after which a link is packed under another name.
+            Some(copy) if copy.has_links => {
+                archive.pack_links(&key, self.acknowledged_turns(id)?)?;
+                find()
+            }
+            found => Ok(found),
+        });
+        let copy = found.unwrap_or_else(|error| {
+            let error = chain_text(&error);
+            tracing::warn!(upstream_id = %id, error, "a transcript cannot be compared with its backups");
+            None
+        })?;
+        let command = self.restore_command(id, transcript, &copy.preferred);
+        Some((copy, command))
+    }
+
+    /// The command that restores the backup of a session, but not from the `preferred` copies.
+    fn restore_command(self, id: &UpstreamId, transcript: &Path, preferred: &[PathBuf]) -> Option<String> {
+        let holders = self.services.store.holders(id, None).ok()?;
+        let forked = holders
             .iter()
-            .map(|holder| format!("sessionctl close {} && ", holder.id));
-        let (close, aside) = (close.collect::<String>(), move_aside(transcript)?);
-        let word = shell_word(id.as_str());
-        Some(format!("{close}{aside} && sessionctl archive restore {word}"))
+            .find(|holder| !preferred.is_empty() && holder.chain.is_head(id));
+        let mut steps: Vec<String> = Vec::new();
+        steps.extend(forked.map(|holder| format!("sessionctl fork {}", holder.id)));
+        steps.extend(
+            holders
+                .iter()
+                .map(|holder| format!("sessionctl close {}", holder.id)),
+        );
+        for path in std::iter::once(transcript).chain(preferred.iter().map(PathBuf::as_path)) {
+            steps.push(move_aside(path)?);
+        }
+        steps.push(format!("sessionctl archive restore {}", shell_word(id.as_str())));
+        Some(steps.join(" && "))
     }
 }
 
-/// The command that gives a transcript another name, which no agent reads.
+/// The command that gives a file another name, which no agent reads.
 fn move_aside(transcript: &Path) -> Option<String> {
     let aside = set_aside::free_name(transcript).ok()?;
     let [from, to] = [transcript, &aside].map(|path| shell_word(&path.to_string_lossy()));

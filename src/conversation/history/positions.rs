@@ -157,11 +157,18 @@ impl History {
             self.refuse_unread()?;
             return match self.gaps.listed.iter().find(is_lost) {
                 None => Ok(None),
-                Some(gap) => Err(ConversationError::TranscriptDamaged(format!(
-                    "the turns before that one cannot be read (session {}: {}) and would be lost; sessionctl reset \
-                     starts an empty session",
-                    gap.upstream_id, gap.detail
-                ))),
+                Some(gap) => {
+                    let id = &gap.upstream_id;
+                    let repair = match gap.kind {
+                        GapKind::Broken => format!("sessionctl check {id} --repair makes a repaired copy, "),
+                        _ => String::new(),
+                    };
+                    Err(ConversationError::TranscriptDamaged(format!(
+                        "the turns before that one cannot be read (session {id}: {}) and would be lost; \
+                         {repair}sessionctl reset starts an empty session",
+                        gap.detail
+                    )))
+                }
             };
         };
         if !session.transcript.can_end_within_turns() {

@@ -1,4 +1,5 @@
-//! Backs up transcripts: after each turn, once a day for all of them, and when a client requests it.
+//! Backs up transcripts: after each turn, when a conversation leaves a session, once a day for all of them, and when a client
+//! requests it.
 //!
 //! One task backs up one session at a time, and nothing waits for it. A failed backup is logged and tried again after
 //! the next turn, when the session is closed, and each day. A start also

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bridge_protocol::check::{Finding, FindingKind};
 use uuid::Uuid;
 
+use super::index::ClaudeIndex;
 use super::summary::summary;
 use super::{copy, cut, duplicates, reading, rejoin, repair};
 use crate::transcript::TranscriptError;
@@ -174,6 +175,10 @@ impl Dialect for Claude {
         transcript: &mut dyn BufRead,
     ) -> io::Result<Option<Continuation>> {
         rejoin::continuation(kept, transcript)
+    }
+
+    fn is_prompt(&self, line: &[u8]) -> bool {
+        ClaudeIndex::read(line).is_ok_and(|index| index.prompts > 0)
     }
 
     fn new_session(

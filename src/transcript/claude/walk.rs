@@ -197,9 +197,10 @@ impl Walk {
     }
 
     fn follow(&mut self, entries: &Entries, follow_compaction: bool, joins: bool) {
-        let mut position = self.leaf;
+        let (mut position, mut path) = (self.leaf, Vec::new());
         loop {
             self.on_branch[position] = true;
+            path.push(position);
             let parent = entries.parent(position);
             let (parent, is_logical) = match parent {
                 ParentLookup::None if follow_compaction => (entries.logical_parent(position), true),
@@ -208,13 +209,7 @@ impl Walk {
             position = match parent {
                 ParentLookup::None => return,
                 ParentLookup::Found(next) if !self.on_branch[next] => next,
-                // A circle is damage. The walk ends, and keeps the records that it has collected.
-                ParentLookup::Found(_) => {
-                    self.missing_parents += 1;
-                    self.excluded = (!joins).then_some(position);
-                    self.joined.push((position, None));
-                    return;
-                }
+                ParentLookup::Found(next) => return self.open_circle(&path, next, joins),
                 // The part before a compaction is no longer sent to the model, and a fork may omit it.
                 ParentLookup::Missing if is_logical => {
                     self.cut_by_compaction = true;
@@ -239,6 +234,29 @@ impl Walk {
                 }
             };
         }
+    }
+
+    /// Ends a walk that has come to a record of its own path again: a circle is damage. An agent appends, so the wrong parent is
+    /// the one that was written after its child. The walk ends at that child, the first one in the file if there are several.
+    fn open_circle(&mut self, path: &[usize], again: usize, joins: bool) {
+        let start = path.iter().position(|position| *position == again);
+        let circle = &path[start.unwrap_or_default()..];
+        let parents = circle.iter().skip(1).chain([&again]);
+        let wrong = circle
+            .iter()
+            .zip(parents)
+            .filter(|(child, parent)| parent >= child);
+        let first = wrong.map(|(child, _)| *child).min().unwrap_or(again);
+        for position in path.iter().rev().take_while(|position| **position != first) {
+            self.on_branch[*position] = false;
+        }
+        let dropped_joins = self
+            .joined
+            .extract_if(.., |(position, _)| !self.on_branch[*position]);
+        self.missing_parents -= dropped_joins.count();
+        self.missing_parents += 1;
+        self.excluded = (!joins).then_some(first);
+        self.joined.push((first, None));
     }
 
     /// Parallel calls of one reply are siblings, and the chain of parents contains only one of them. The others

@@ -7,6 +7,8 @@ use bridge_protocol::check::{Finding, FindingKind};
 use indicatif::BinaryBytes;
 use uuid::Uuid;
 
+use super::item::is_prompt;
+use super::line::{LineKind, RolloutLine};
 use crate::transcript::TranscriptError;
 use crate::transcript::blank::is_blank;
 use crate::transcript::check::CheckReport;
@@ -18,6 +20,7 @@ use crate::transcript::dialect::{
     SessionParts, TranscriptState, TurnEnd, format_turns,
 };
 use crate::transcript::index_cache::IndexCache;
+use crate::transcript::lines::line_text;
 use crate::transcript::open_transcript::BoxedTranscript;
 use crate::transcript::origin::Origin;
 use crate::transcript::parts::rollout_part;
@@ -132,6 +135,12 @@ impl Dialect for Codex {
 
     fn can_fix(&self, kind: FindingKind) -> bool {
         rollouts::repair::can_fix(kind)
+    }
+
+    fn is_prompt(&self, line: &[u8]) -> bool {
+        let text = line_text(line);
+        let record = RolloutLine::parse(&text).filter(|record| record.kind == LineKind::Item);
+        record.is_some_and(|record| is_prompt(&record.payload))
     }
 
     fn new_session(

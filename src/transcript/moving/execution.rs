@@ -159,10 +159,16 @@ impl RunningMove {
             let from = &file.step.from;
             check_unchanged(&file.source, from)?;
             folders.extend(from.parent().map(Path::to_owned));
+            let target = fs::canonicalize(from).map_err(TranscriptError::io("look for", from))?;
             rename(from, &file.original_path)?;
             self.count_change()?;
+            // Only the name of a link is moved away.
+            let original = match file.original_path.is_symlink() {
+                true => &target,
+                false => &file.original_path,
+            };
             // A process that had the file open may have written to it until now.
-            check_moved(&file.source, &file.original_path, from)?;
+            check_moved(&file.source, original, from)?;
             if file.is_in_place {
                 rename(file.temporary, &file.step.to)?;
                 self.count_change()?;
@@ -312,9 +318,9 @@ fn written_file(step: &MoveStep, temporary: &Path) -> Result<Option<FileIdentity
     Ok(None)
 }
 
-/// Checks that a source is the file that was copied.
+/// Checks that a source is the file that was copied. It may be a link.
 fn check_unchanged(seen: &FileIdentity, path: &Path) -> Result<(), TranscriptError> {
-    let metadata = fs::symlink_metadata(path).map_err(TranscriptError::io("read", path))?;
+    let metadata = fs::metadata(path).map_err(TranscriptError::io("read", path))?;
     let path = path.to_owned();
     match seen.matches(&metadata) {
         true => Ok(()),

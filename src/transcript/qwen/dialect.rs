@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bridge_protocol::check::{Finding, FindingKind};
 
 use super::check::{TranscriptContext, check};
+use super::index::QwenIndex;
 use super::{CHATS, OpenQwenTranscript, locate, own_folder, summary, upstream_id};
 use crate::transcript::TranscriptError;
 use crate::transcript::check::CheckReport;
@@ -15,6 +16,7 @@ use crate::transcript::dialect::{
     TranscriptState, TurnEnd, open_first,
 };
 use crate::transcript::index_cache::IndexCache;
+use crate::transcript::indexes::GrowingIndex;
 use crate::transcript::open_transcript::{BoxedTranscript, OpenTranscript};
 use crate::transcript::origin::Origin;
 use crate::transcript::reading;
@@ -126,6 +128,11 @@ impl Dialect for Qwen {
 
     fn can_fix(&self, _kind: FindingKind) -> bool {
         false
+    }
+
+    fn is_prompt(&self, mut line: &[u8]) -> bool {
+        let mut index = QwenIndex::default();
+        index.extend(&mut line).is_ok() && index.prompts > 0
     }
 
     fn new_session(

@@ -85,9 +85,11 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
         .or_else(|| main().next());
     let leaf = *last.get(&until.or(live.map(|made| made.uuid))?)?;
     let mut on = HashSet::from([leaf]);
-    let (mut cut_by_compaction, mut breaks) = (false, 0);
+    let (mut cut_by_compaction, mut broken) = (false, HashSet::new());
     let mut line = leaf;
+    let mut path = Vec::new();
     loop {
+        path.push(line);
         let made = &records[line];
         let stands_before = |tail: &u8| last.get(tail).is_some_and(|place| *place < line);
         let logical = made.logical_parent.filter(|parent| last.contains_key(parent));
@@ -100,8 +102,28 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
         };
         match last.get(&parent) {
             Some(next) if on.insert(*next) => line = *next,
-            Some(_) => {
-                breaks += 1;
+            Some(again) => {
+                // The parent that was written after its child closes the circle: the branch begins with the first such child.
+                let start = path
+                    .iter()
+                    .position(|line| line == again)
+                    .expect("it is on the path");
+                let parents = path[start + 1..].iter().chain([again]);
+                let children = path[start..].iter().zip(parents);
+                let first = children
+                    .filter(|(child, parent)| parent >= child)
+                    .map(|(child, _)| *child)
+                    .min();
+                let first = first.expect("no circle only leads back");
+                let end = path
+                    .iter()
+                    .position(|line| *line == first)
+                    .expect("it is on the path");
+                for left_out in path.drain(end + 1..) {
+                    on.remove(&left_out);
+                    broken.remove(&left_out);
+                }
+                broken.insert(first);
                 break;
             }
             None if made.parent.is_none() => {
@@ -109,7 +131,7 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
                 break;
             }
             None => {
-                breaks += 1;
+                broken.insert(line);
                 // Of several with one id the last is meant, and the others are passed over.
                 let is_meant = |line: &usize| last.get(&records[*line].uuid) == Some(line);
                 let before = (0..line)
@@ -163,7 +185,7 @@ fn expected(records: &[Made], until: Option<u8>, follow_compaction: bool) -> Opt
         lines,
         leaf: spoken(records[leaf].uuid),
         cut_by_compaction,
-        breaks,
+        breaks: broken.len(),
     })
 }
 
