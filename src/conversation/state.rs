@@ -164,8 +164,10 @@ pub struct LiveSession {
     pub preamble: Option<String>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
-    /// Whether the next turn has to open the session in another process.
-    pub needs_new_process: bool,
+    /// Whether settings have changed that the agent takes only when it opens a session.
+    pub has_old_settings: bool,
+    /// Whether the session must be opened again before the next turn.
+    pub needs_reopening: bool,
 }
 
 impl LiveSession {
@@ -177,7 +179,8 @@ impl LiveSession {
             via: opened.resumed.via,
             preamble: opened.preamble.clone(),
             can_reopen: opened.can_reopen,
-            needs_new_process: false,
+            has_old_settings: false,
+            needs_reopening: false,
         }
     }
 }

@@ -82,7 +82,7 @@ impl<R> Model<R> {
             FailureKind::AuthRequired => {
                 self.set_resting_state(RestingState::Idle);
                 // The user signs in outside of this process, which may check the sign-in only when it starts.
-                self.leave_process_later();
+                self.reopen_later();
                 self.effects.push(Effect::RetireAgent);
             }
             _ => self.set_resting_state(RestingState::Idle),
