@@ -213,7 +213,9 @@ impl<R> Model<R> {
         self.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
+        self.later_prompts.clear();
         if let Some(loaded) = opened.loaded {
+            self.later_prompts.extend(loaded.later_prompt);
             self.emit(Event::CheckpointLoaded {
                 upstream_id: opened.upstream_id,
                 step: loaded.turns,
