@@ -175,6 +175,7 @@ pub(in crate::conversation) fn registry(data: &Path, root: &Path) -> Arc<Registr
         interrupts: InterruptPolicy::Ask,
         session_params: None,
     };
+        is_expected: false,
     registry_with(data, entry)
 }
 
