@@ -2026,7 +2026,11 @@ export interface ConversationMethods {
   resolve(params: ConversationResolveParams, options?: CallOptions): Promise<ConversationAnswer>;
   /** Returns the conversations that are related by forks: the first ancestor, and everything that branched off it. */
   tree(params: ConversationTreeParams, options?: CallOptions): Promise<TreeAnswer>;
-  /** Changes the title or the settings. Settings apply to an open session at once. */
+  /**
+   * Changes the title or the settings. Model, mode and options apply to an open session at once. An agent takes a
+   * system prompt, MCP servers and folders when it opens a session: the session is reopened before the next turn,
+   * unless the agent cannot reopen sessions or a background command runs.
+   */
   update(params: ConversationUpdateParams, options?: CallOptions): Promise<ConversationAnswer>;
   /** Sends a prompt, and answers when its turn has ended. */
   prompt(params: ConversationPromptParams, options?: CallOptions): Promise<TurnResult>;

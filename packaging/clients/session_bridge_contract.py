@@ -2372,7 +2372,9 @@ class ConversationMethods:
         expectedRevision: Optional[int] = None,
         requestId: Optional[str] = None,
     ) -> ConversationAnswer:
-        """Changes the title or the settings. Settings apply to an open session at once.
+        """Changes the title or the settings. Model, mode and options apply to an open session at once. An agent takes a
+        system prompt, MCP servers and folders when it opens a session: the session is reopened before the next turn,
+        unless the agent cannot reopen sessions or a background command runs.
 
         `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
         characters or more.

@@ -417,17 +417,16 @@ impl Connection {
             let conversation = self.run_app_call(GetConversation::of(id)).await?.conversation;
             let settings = opening.settings(&conversation.settings);
             let is_changed = settings != Settings::default();
-            let occasion = match is_changed {
-                true => ClientSwitchReason::Reopening,
-                false => ClientSwitchReason::Opening,
-            };
             if is_changed {
                 self.update(id, settings, None).await?;
             }
             // A session is not reopened while a turn runs, and the agent may take long to make the branch for an edit.
             let resumed = match conversation.live && has_turn(conversation.state) {
                 true => None,
-                false => Some(self.open_at_agent(session, id, occasion).await?),
+                false => Some(
+                    self.open_at_agent(session, id, ClientSwitchReason::Opening)
+                        .await?,
+                ),
             };
             let stays_open = resumed.as_ref().is_none_or(|resumed| resumed.via == Via::Live);
             let is_deferred = conversation.live && is_changed && stays_open;

@@ -31,6 +31,8 @@ pub struct AgentEntry {
     pub interrupts: InterruptPolicy,
     /// Further parameters for opening its sessions, from the client that it is started for.
     pub session_params: Option<RawJson>,
+    /// Whether it counts only once its program or the folder of its transcripts exists: neither did when the daemon started.
+    pub is_expected: bool,
 }
 
 impl AgentEntry {
@@ -84,6 +86,12 @@ impl AgentEntry {
         find_program(&self.launch.command.program, self.search_path().as_deref()).is_some()
     }
 
+    /// Whether it is one of the agents of this machine.
+    fn is_present(&self) -> bool {
+        let has_transcripts = || self.transcripts.as_ref().is_some_and(|folder| folder.is_dir());
+        !self.is_expected || self.is_program_found() || has_transcripts()
+    }
+
     /// Returns a path at which the program was searched for, if it is a folder or a file that is not executable.
     #[must_use]
     pub fn find_unusable_program(&self) -> Option<PathBuf> {
@@ -130,7 +138,7 @@ impl AgentEntry {
     }
 }
 
-/// All configured agents, in the order of the configuration.
+/// All agents: the configured ones in the order of the configuration, then those that were found or may be found later.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     entries: Vec<Arc<AgentEntry>>,
@@ -148,16 +156,22 @@ impl Catalog {
         }
     }
 
-    /// All agents.
+    /// The agents of this machine. A user may install an agent at any time.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<AgentEntry>> {
+        self.entries.iter().filter(|entry| entry.is_present())
+    }
+
+    /// The agents of this machine, and those that may be used on it later.
     #[must_use]
-    pub fn entries(&self) -> &[Arc<AgentEntry>] {
+    pub fn entries_and_expected(&self) -> &[Arc<AgentEntry>] {
         &self.entries
     }
 
-    /// Returns the agent of this name.
+    /// Returns the agent of this name, if it is one of this machine.
     #[must_use]
     pub fn get(&self, name: &AgentName) -> Option<&Arc<AgentEntry>> {
-        self.entries.iter().find(|entry| entry.name == *name)
+        let mut entries = self.entries.iter();
+        entries.find(|entry| entry.name == *name && entry.is_present())
     }
 
     /// Returns the local agent that replaces an agent of another machine. It has the same kind. Prefers an agent whose
@@ -167,8 +181,7 @@ impl Catalog {
     pub fn replacement_for(&self, name: &AgentName, kind: &str) -> Option<&Arc<AgentEntry>> {
         let is_namesake = |entry: &AgentEntry| entry.name == *name;
         let is_generic = kind == kinds::GENERIC.name;
-        self.entries
-            .iter()
+        self.entries()
             .filter(|entry| entry.kind.name == kind && (is_namesake(entry) || !is_generic))
             // `min_by_key` returns the first of several equal ones.
             .min_by_key(|entry| (!entry.is_program_found(), !is_namesake(entry)))
@@ -183,15 +196,14 @@ impl Catalog {
             return default.clone();
         }
         let installed = |entry: &&Arc<AgentEntry>| *entry.kind != kinds::LOOPBACK && entry.is_program_found();
-        let found = self.entries.iter().find(installed);
+        let found = self.entries().find(installed);
         found.map_or_else(|| kinds::LOOPBACK.name.into(), |entry| entry.name.clone())
     }
 
     /// Returns the names of all agents, for messages.
     #[must_use]
     pub fn names(&self) -> String {
-        self.entries
-            .iter()
+        self.entries()
             .map(|entry| entry.name.as_str())
             .collect::<Vec<_>>()
             .join(", ")
@@ -249,6 +261,7 @@ mod tests {
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
             session_params: None,
+            is_expected: false,
         }
     }
 

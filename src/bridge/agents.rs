@@ -41,7 +41,7 @@ impl Bridge {
 
     /// The agents whose kind is known. They report their commands when they open a session.
     pub fn agents_of_known_kinds(&self) -> HashSet<AgentName> {
-        let entries = self.registry.services().catalog.entries().iter();
+        let entries = self.registry.services().catalog.entries();
         let known = entries.filter(|entry| *entry.kind != kinds::GENERIC);
         known.map(|entry| entry.name.clone()).collect()
     }

@@ -17,8 +17,14 @@ fn bridge_error(error: &ConversationError) -> BridgeError {
     let with_kind = |kind: ErrorKind| BridgeError::new(kind, error.to_string());
     match error {
         ConversationError::NotFound { .. } => with_kind(ErrorKind::NotFound),
-        ConversationError::UnknownAgent { name, .. } => {
-            with_kind(ErrorKind::NotFound).with("agent", name.as_str())
+        ConversationError::UnknownAgent {
+            name, config_problem, ..
+        } => {
+            let error = with_kind(ErrorKind::NotFound).with("agent", name.as_str());
+            match config_problem {
+                Some(_) => error.with("configurationChanged", true),
+                None => error,
+            }
         }
         ConversationError::CheckpointNotFound { .. } => with_kind(ErrorKind::CheckpointNotFound),
         ConversationError::Deleted { id, at } => with_kind(ErrorKind::NotFound)

@@ -52,8 +52,9 @@ handlers! {
             with_agents: params.agents != Some(false),
             path: params.path,
         };
-        let mut found = diagnose(self.registry.services(), &question).await;
-        found.diagnostics.insert(0, (self.diagnose_configuration)());
+        let services = self.registry.services();
+        let mut found = diagnose(services, &question).await;
+        found.diagnostics.insert(0, (services.diagnose_configuration)());
         Ok(found)
     }
 

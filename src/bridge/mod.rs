@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_protocol::conversation::SessionInfo;
-use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::method::{Handle, Method};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{BridgeError, ConversationId, ConversationRef, Cursor, ErrorKind};
@@ -63,8 +62,6 @@ pub struct Bridge {
     pub started: Instant,
     /// The database that this start, or an earlier one that is not settled yet, replaced and set aside, if any.
     pub set_aside_store: Option<PathBuf>,
-    /// Checks the current configuration file.
-    pub diagnose_configuration: Box<dyn Fn() -> Diagnostic + Send + Sync>,
     /// The channel for requests to stop. One request is enough.
     pub stop: mpsc::Sender<StopRequest>,
 }

@@ -453,6 +453,8 @@ fn hint_for(error: &BridgeError) -> Option<String> {
     }
     let hint = match error.kind {
         ErrorKind::InvalidParams if error.detail("parameter") == "title" => "give a shorter title",
+        // The message says what to do.
+        ErrorKind::NotFound if !error.detail("configurationChanged").is_null() => return None,
         ErrorKind::NotFound if !error.detail("agent").is_null() => "sessionctl agents lists them",
         ErrorKind::NotFound => "sessionctl ls lists the conversations",
         ErrorKind::Ambiguous => "give more characters of the id; sessionctl ls lists them",

@@ -137,8 +137,6 @@ pub enum Message {
 pub enum ClientSwitchReason {
     /// The client opens the session. It is reopened if it is open for another client and no turn runs.
     Opening,
-    /// The client opens the session with changed settings. It is reopened if it is open and no turn runs.
-    Reopening,
     /// The client uses the session. An open session is not reopened.
     Using,
 }
@@ -507,15 +505,7 @@ impl Actor {
     }
 
     fn handle_message(&mut self, message: Message) {
-        if let (Some(live), Some(session)) = (&self.model.session, &self.session)
-            && (session.lease.is_signed_out() || session.prompt_tally.is_foreign())
-            && !live.needs_new_process
-            && !self.has_background_work()
-        {
-            // Another conversation found that the user is not signed in there, or another program wrote to the session while
-            // background commands ran, which would have ended with it.
-            self.apply(Model::leave_process_later);
-        }
+        self.note_outdated_session();
         match message {
             Message::Call(mut incoming) => {
                 if matches!(
@@ -552,6 +542,8 @@ impl Actor {
                     return;
                 }
                 self.apply(|model| model.admit(*incoming, stored));
+                // A prompt that is queued follows without a message.
+                self.note_outdated_session();
             }
             Message::Subscribe { subscriber, after } => self.subscribe(subscriber, after.as_ref()),
             Message::Snapshot { gap, reply } => {
@@ -608,9 +600,21 @@ impl Actor {
             if !is_written || !can_load || !self.model.can_leave_agent() || self.has_background_work() {
                 return;
             }
-            self.apply(Model::leave_process_later);
+            self.apply(Model::reopen_later);
         }
         self.replay = Some(reply);
+    }
+
+    /// Notes that the session must be opened again: its settings are old, another conversation found that the user is not signed
+    /// in there, or another program wrote to it. Background commands would end with it, so it stays open while some run.
+    fn note_outdated_session(&mut self) {
+        if let (Some(live), Some(session)) = (&self.model.session, &self.session)
+            && (live.has_old_settings || session.lease.is_signed_out() || session.prompt_tally.is_foreign())
+            && !live.needs_reopening
+            && !self.has_background_work()
+        {
+            self.apply(Model::reopen_later);
+        }
     }
 
     fn switch_client(&mut self, client: Arc<ClientProfile>, occasion: ClientSwitchReason) {
@@ -618,19 +622,19 @@ impl Actor {
         if self.model.turn.is_some() || (is_open && occasion == ClientSwitchReason::Using) {
             return;
         }
-        self.set_client(Some(client), occasion == ClientSwitchReason::Reopening);
+        self.set_client(Some(client));
     }
 
     /// Runs the agent for the daemon itself once all editors have disconnected: only they provide their files and terminals.
     fn drop_disconnected_client(&mut self) {
         let is_busy = self.model.turn.is_some() || self.model.operation.is_some();
         if self.client.is_some() && !is_busy && !self.stream.has_editors() {
-            self.set_client(None, false);
+            self.set_client(None);
         }
     }
 
-    /// Makes the agent run for a client. `reopen`: whether a session that is already open for this client is reopened.
-    fn set_client(&mut self, client: Option<Arc<ClientProfile>>, reopen: bool) {
+    /// Makes the agent run for a client.
+    fn set_client(&mut self, client: Option<Arc<ClientProfile>>) {
         self.client = client;
         let entry = self
             .services
@@ -640,9 +644,9 @@ impl Actor {
         };
         // Codex releases a session only when its process ends, and other conversations still use that process.
         let is_held = entry.kind.shares_process && session.lease.connection().attached_count() > 1;
-        let is_same_launch = !reopen && *session.lease.key() == entry.pool_key();
+        let is_same_launch = *session.lease.key() == entry.pool_key();
         if !is_same_launch && !is_held && !self.has_background_work() {
-            self.apply(Model::leave_process_later);
+            self.apply(Model::reopen_later);
         }
     }
 

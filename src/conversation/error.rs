@@ -24,7 +24,10 @@ pub enum ConversationError {
         what: String,
     },
     /// There is no such agent.
-    #[error("there is no agent \"{name}\"; the agents are: {known}. {}", agent_advice(install.as_deref()))]
+    #[error(
+        "there is no agent \"{name}\"; the agents are: {known}. {}",
+        agent_advice(install.as_deref(), config_problem.as_deref())
+    )]
     UnknownAgent {
         /// What was looked for.
         name: AgentName,
@@ -32,6 +35,8 @@ pub enum ConversationError {
         known: String,
         /// The command that installs it, if the daemon finds this agent automatically.
         install: Option<String>,
+        /// What a user has to do so that the daemon uses the present configuration file, if it differs from the one in use.
+        config_problem: Option<String>,
     },
     /// There is no such checkpoint.
     #[error("there is no checkpoint \"{id}\" here; sessionctl checkpoints lists them")]
@@ -406,11 +411,12 @@ fn ambiguous(name: &str, candidates: &[ConversationId], is_whole: bool) -> Strin
 }
 
 /// What helps if there is no agent of a name.
-fn agent_advice(install: Option<&str>) -> String {
-    install.map_or_else(
-        || "Agents are configured in config.toml".to_owned(),
-        |install| format!("To install it: {install} && sessionctl stop"),
-    )
+fn agent_advice(install: Option<&str>, config_problem: Option<&str>) -> String {
+    match (config_problem, install) {
+        (Some(problem), _) => problem.to_owned(),
+        (None, Some(install)) => format!("To install it: {install} && sessionctl stop"),
+        (None, None) => "Agents are configured in config.toml".to_owned(),
+    }
 }
 
 /// Names or ids, as a sentence lists them.

@@ -463,6 +463,13 @@ pub fn merge_settings(settings: &mut Settings, given: Settings, known: &SessionI
         additional_directories.or_else(|| settings.additional_directories.take());
 }
 
+/// Whether an open session takes the new settings in place of the old ones. Others reach an agent when it opens a session.
+pub fn takes_while_open(old: &Settings, new: &Settings) -> bool {
+    old.system_prompt == new.system_prompt
+        && old.mcp_servers == new.mcp_servers
+        && old.additional_directories == new.additional_directories
+}
+
 /// Stores an option, and its value as the model or the mode if it has that meaning and such a setting is stored. `null`
 /// removes the option, for example one that the agent no longer knows, which would fail every resume.
 fn store_option(settings: &mut Settings, id: &str, value: &RawJson, known: &SessionInfo) {

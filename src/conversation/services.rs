@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_protocol::conversation::Conversation;
+use bridge_protocol::diagnosis::Diagnostic;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{LineageEntry, Link};
 use bridge_protocol::time;
@@ -44,6 +45,8 @@ pub struct Services {
     pub pool: Pool,
     /// The configured agents.
     pub catalog: Catalog,
+    /// Compares the present configuration file with the one in use.
+    pub diagnose_configuration: Box<dyn Fn() -> Diagnostic + Send + Sync>,
     /// Events of all conversations.
     pub hub: Arc<Hub>,
     /// Limits and deadlines of each conversation.
@@ -196,7 +199,15 @@ impl Services {
                 install: kinds::named(name.as_str())
                     .ok()
                     .and_then(AgentKind::install_command),
+                config_problem: self.config_problem(),
             })
+    }
+
+    /// What is wrong with the present configuration file, or how to apply it, if it differs from the one in use.
+    fn config_problem(&self) -> Option<String> {
+        let found = (self.diagnose_configuration)();
+        let (file, next) = (found.subject?, found.next_step?);
+        Some(format!("{file}: {}; {next}", found.message))
     }
 
     /// The agent with this name, as it is started for a client.

@@ -12,7 +12,7 @@ use bridge_protocol::conversation::{
 use bridge_protocol::id::{ConversationId, InterruptId, TurnId, UpstreamId};
 use bridge_protocol::link::{Fidelity, Resumed, Via};
 use bridge_protocol::method::Update;
-use bridge_protocol::raw::{PromptContent, RawJson};
+use bridge_protocol::raw::RawJson;
 use bridge_protocol::turn::Interrupt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -164,8 +164,10 @@ pub struct LiveSession {
     pub preamble: Option<String>,
     /// Whether the agent can bring it back once it is closed.
     pub can_reopen: bool,
-    /// Whether the next turn has to open the session in another process.
-    pub needs_new_process: bool,
+    /// Whether settings have changed that the agent takes only when it opens a session.
+    pub has_old_settings: bool,
+    /// Whether the session must be opened again before the next turn.
+    pub needs_reopening: bool,
 }
 
 impl LiveSession {
@@ -177,7 +179,8 @@ impl LiveSession {
             via: opened.resumed.via,
             preamble: opened.preamble.clone(),
             can_reopen: opened.can_reopen,
-            needs_new_process: false,
+            has_old_settings: false,
+            needs_reopening: false,
         }
     }
 }
@@ -318,9 +321,9 @@ pub struct Model<R> {
     pub due_turn: Option<TurnId>,
     /// What the agent last reported about its session.
     pub session_info: SessionInfo,
-    /// The latest prompt, unless it is the first of the history. An agent without a title may report this text as one; it is
-    /// ignored.
-    pub later_prompt: Option<PromptContent>,
+    /// The texts of the last two prompts that the session has, except the first prompt of the history. An agent without a title
+    /// may report one as a title, also after the next prompt was sent; it is ignored.
+    pub later_prompts: Vec<String>,
     /// How the record gets to disk.
     pub writer: RecordWriter<R>,
     /// Whether it starts nothing new, because it is about to move together with others.
@@ -354,7 +357,7 @@ impl<R> Model<R> {
             open_requests: Vec::new(),
             due_turn: None,
             session_info: SessionInfo::default(),
-            later_prompt: None,
+            later_prompts: Vec::new(),
             is_paused: false,
             closing: None,
             last_job: 0,

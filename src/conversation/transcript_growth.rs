@@ -16,13 +16,15 @@ use super::lock::lock;
 /// How many transcripts may be requested at once: more than the number of turns that end during one check.
 const MAX_REQUESTED: usize = 1_024;
 
-/// The size of the history that an agent loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The history that an agent loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedHistory {
     /// The turns of the conversation's history up to the place where it continues.
     pub turns: u64,
     /// The messages that the agent loaded: those of the branch that no compaction has replaced.
     pub messages: u64,
+    /// What the user typed as its last prompt, unless that is the first prompt.
+    pub later_prompt: Option<String>,
 }
 
 /// New records in the transcript of a conversation's head, or of an older link whose last turn is not reported yet.

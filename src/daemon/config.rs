@@ -240,8 +240,8 @@ impl Config {
         }
     }
 
-    /// Returns the agents: configured ones, those found on `PATH`, those with transcripts on this machine, and
-    /// `loopback`.
+    /// Returns the agents: configured ones, those found on `PATH`, those whose transcripts are or may later be on this machine,
+    /// and `loopback`.
     ///
     /// # Errors
     /// An agent's settings are invalid, or the default agent does not exist.
@@ -265,12 +265,13 @@ impl Config {
                 let entry = with_defaults(program);
                 first_found.get_or_insert(entry.name.clone());
                 entries.push(entry);
-            // An agent that is not installed, but whose transcripts can be read without it. Its program is looked up again whenever
-            // it is needed.
+            // An agent that is not installed, but whose transcripts can be read without it. Its program and its folder are looked
+            // up again whenever they are needed.
             } else if let Some(program) = kind.programs.first()
-                && let entry = with_defaults(PathBuf::from(program))
-                && entry.listed_transcripts().is_some_and(|(root, _)| root.is_dir())
+                && let mut entry = with_defaults(PathBuf::from(program))
+                && let Some((root, _)) = entry.listed_transcripts()
             {
+                entry.is_expected = !root.is_dir();
                 absent.push((entry.name.clone(), program));
                 entries.push(entry);
             }
@@ -283,8 +284,9 @@ impl Config {
             Some(name) => {
                 let wrong = |problem| Err(self.error_at(&["default_agent"], problem));
                 let name = AgentName::new(name.clone());
-                if !entries.iter().any(|entry| entry.name == name) {
-                    let known = entries.iter().map(|entry| entry.name.as_str());
+                let present = entries.iter().filter(|entry| !entry.is_expected);
+                if !present.clone().any(|entry| entry.name == name) {
+                    let known = present.map(|entry| entry.name.as_str());
                     let known = known.collect::<Vec<_>>().join(", ");
                     return wrong(format!("unknown default_agent \"{name}\"; known agents: {known}"));
                 }
@@ -413,6 +415,7 @@ impl Config {
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
             session_params: None,
+            is_expected: false,
         }
     }
 

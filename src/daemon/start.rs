@@ -110,6 +110,10 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         store: store.clone(),
         pool: pool.clone(),
         catalog,
+        diagnose_configuration: {
+            let configured = Arc::clone(&configured);
+            Box::new(move || configured.diagnose())
+        },
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: config.rules(TimeZone::system),
         data_folder: paths.data.clone(),
@@ -151,10 +155,6 @@ pub async fn run(arguments: &Arguments) -> Result<(), StartError> {
         socket: paths.bridge_socket.clone(),
         started,
         set_aside_store: open_report.set_aside,
-        diagnose_configuration: {
-            let configured = Arc::clone(&configured);
-            Box::new(move || configured.diagnose())
-        },
         stop: stop_sender,
     });
     let mut servers = Servers::new(bridge, &paths.acp_socket, config);

@@ -34,7 +34,7 @@ const AUTH_STATUS_LIMIT: Duration = Duration::from_secs(6);
 
 /// Checks all agents that are configured or found, and those that only the caller's `PATH` has.
 pub(super) async fn check_all(services: &Arc<Services>, options: &DiagnosisOptions) -> Vec<Diagnostic> {
-    let entries = services.catalog.entries();
+    let entries: Vec<_> = services.catalog.entries().cloned().collect();
     let each = entries.iter().cloned();
     let checks = each.map(|entry| async move { check(services, &entry, options).await });
     let mut diagnostics = stream::iter(checks).buffered(STARTS_AT_A_TIME).concat().await;
@@ -276,7 +276,7 @@ fn found_on_callers_path(services: &Services, question: &DiagnosisOptions) -> Ve
     let Some(path) = question.path.as_deref().map(OsStr::new) else {
         return Vec::new();
     };
-    let is_known = |kind| services.catalog.entries().iter().any(|entry| entry.kind == kind);
+    let is_known = |kind| services.catalog.entries().any(|entry| entry.kind == kind);
     let unknown = kinds::ALL.iter().copied().filter(|kind| !is_known(*kind));
     let found = unknown.filter_map(|kind| {
         let programs = kind.programs.iter();
@@ -298,7 +298,7 @@ fn quoted(words: &[String]) -> String {
 
 /// Checks whether the transcripts of each agent can be read and restored.
 pub(super) fn check_all_transcripts(services: &Services) -> Vec<Diagnostic> {
-    let entries = services.catalog.entries().iter();
+    let entries = services.catalog.entries();
     entries
         .filter_map(|entry| check_transcripts_of(services, entry))
         .collect()

@@ -29,7 +29,7 @@ struct Space {
 
 /// Reports each disk once, with the first folder on it: the daemon's, then those of the agents' transcripts.
 pub(super) fn check_free_space(services: &Services) -> Vec<Diagnostic> {
-    let entries = services.catalog.entries().iter();
+    let entries = services.catalog.entries();
     let folders = entries.filter_map(|entry| entry.transcripts.as_deref());
     let mut seen = BTreeSet::new();
     let mut diagnostics = Vec::new();

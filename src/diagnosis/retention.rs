@@ -18,7 +18,7 @@ const NEARLY_FULL_PERCENT: u128 = 90;
 /// Reports on every agent whose transcripts can be backed up, and on the backups.
 pub(super) fn check_retention(services: &Services) -> Vec<Diagnostic> {
     let rules = services.backups.rules;
-    let entries = services.catalog.entries().iter();
+    let entries = services.catalog.entries();
     let mut diagnostics: Vec<Diagnostic> = entries
         .filter_map(|entry| {
             let (folder, _) = entry.listed_transcripts()?;

@@ -8,7 +8,7 @@
 //! is synced first, and what sled loses in a power failure is replayed from it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::FileExt as _;
@@ -192,6 +192,23 @@ fn wait_until_free(path: &Path) {
     }
 }
 
+/// The end of the name of a snapshot that sled is writing. It is renamed when it is complete.
+const UNFINISHED_SNAPSHOT: &str = "generating";
+
+/// Removes the snapshot that sled did not finish, for example because the disk was full. sled 0.34 reads it at the next start
+/// like a complete one, and fails.
+fn remove_unfinished_snapshot(path: &Path) -> Result<(), StoreError> {
+    for file in entries(path).map_err(StoreError::io("list", path))? {
+        if file
+            .extension()
+            .is_some_and(|extension| extension == UNFINISHED_SNAPSHOT)
+        {
+            fs::remove_file(&file).map_err(StoreError::io("remove", &file))?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads the small files of a database, and the header of each segment, before sled opens it.
 ///
 /// sled takes a segment whose header it cannot read for a free one, and writes over it: one failed read would empty the database.
@@ -250,6 +267,7 @@ impl Keyspace {
             source,
         };
         wait_until_free(path);
+        remove_unfinished_snapshot(path)?;
         check_readable(path)?;
         let database = sled::Config::new()
             .path(path)

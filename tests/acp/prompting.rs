@@ -330,3 +330,22 @@ async fn turns_of_another_program_are_told_with_the_next_prompt() {
         assert!(!next.kinds().contains(&"notice"), "{next:?}");
     }
 }
+
+/// An editor shows the message only.
+#[test]
+fn a_session_that_cannot_be_reopened_is_refused_with_the_command_that_starts_an_empty_one() {
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let session = editor.new_session_of("scripted", &home);
+    editor.prompt(&session, "\n").result();
+    let id = show(&home, &session)["id"].as_str().unwrap().to_owned();
+    daemon.kill();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let refused = editor.prompt(&session, "\n");
+    let error = &refused.answer["error"];
+    assert_eq!(error["data"]["kind"], "notResumable", "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.ends_with(&format!("sessionctl reset {id}")), "{message}");
+}

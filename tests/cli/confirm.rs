@@ -124,6 +124,8 @@ fn what_was_done_is_said_unless_quiet() {
     for command in [
         &["status"][..],
         &["close", &id],
+        // The session is not open.
+        &["close", &id],
         &["resume", &id],
         &["cancel", &id],
         &["set", &id, "title=Grey heron"],

@@ -1,7 +1,11 @@
 //! Errors in the configuration: each names its file and line, and the daemon does not start.
 
+use bridge_protocol::error::ErrorKind;
+use serde_json::json;
+
 use super::error_words::check_start;
 use crate::home::Home;
+use crate::support::refused;
 
 #[test]
 fn each_error_names_its_line() {
@@ -45,5 +49,22 @@ fn each_error_names_its_line() {
         let place = format!("{}, line {line}: ", home.config_file().display());
         assert!(error.contains(&place), "{config}: {error:?} lacks {place:?}");
         assert!(!home.socket().exists(), "{config}");
+    }
+}
+
+/// The daemon reads the file only when it starts.
+#[tokio::test]
+async fn an_agent_that_was_added_after_the_start_is_refused_with_the_reason() {
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let new = async || {
+        let params = json!({"agent": "late", "cwd": home.project()});
+        let error = refused(app.call("conversation/new", params).await, ErrorKind::NotFound);
+        error.detail("configurationChanged")
+    };
+    assert_eq!(new().await, json!(null));
+    for config in ["command = \"/bin/true\"", "command = 7"] {
+        home.configure(&format!("[agents.late]\n{config}\n"));
+        assert_eq!(new().await, json!(true), "{config}");
     }
 }

@@ -89,6 +89,18 @@ async fn a_journal_of_a_newer_version_ends_the_start_and_stays_as_it_is() {
     assert_eq!(app.remembered(begun).await, ["one", "two"]);
 }
 
+/// A start without room on the disk leaves an unfinished snapshot in the database, which sled cannot read later.
+#[tokio::test]
+async fn a_database_with_an_unfinished_snapshot_is_used() {
+    let (home, begun, _) = home_with_conversations().await;
+    let snapshot = home.data().join("store/snap.000000000000FFFF.generating");
+    fs::write(&snapshot, "").unwrap();
+    let (_daemon, app) = home.opened().await;
+    assert_eq!(app.set_aside().await, [] as [PathBuf; 0]);
+    assert!(!snapshot.exists());
+    assert_eq!(app.remembered(begun).await, ["one", "two"]);
+}
+
 #[tokio::test]
 async fn a_damaged_journal_loses_no_conversation_and_is_reported() {
     type Damage = fn(&mut Vec<u8>);

@@ -10,6 +10,7 @@ use bridge_protocol::link::{Fidelity, LinkReason, Relation, Resumed, RollCause, 
 use bridge_protocol::turn::StopReason;
 use serde_json::{Value, json};
 
+use crate::continuing::AT_ONCE;
 use crate::damaged::tear;
 use crate::home::{Home, kill_now, wait_for_end};
 use crate::resumed::check_resumed;
@@ -440,6 +441,28 @@ async fn a_folder_that_is_gone_changes_nothing() {
     fs::create_dir(&folder).unwrap();
     app.send(id, "second").await;
     assert_eq!(app.remembered(id).await, ["first", "second"]);
+}
+
+/// D1: the same while the session is open. Its agent would create the old folder again.
+#[tokio::test]
+async fn a_folder_that_is_renamed_under_an_open_session_is_not_created_again() {
+    const WRITE: &str = "[[write a.txt hello]]";
+    let home = Home::new();
+    let (_daemon, app) = home.opened().await;
+    let folder = home.folder_named("worktree");
+    let id = app.begun(&folder, &["first"]).await;
+    let renamed = home.path().join("renamed");
+    fs::rename(&folder, &renamed).unwrap();
+    refused(app.try_send(id, WRITE).await, ErrorKind::InvalidCwd);
+    let continuation = json!({"conversationId": id, "at": AT_ONCE, "text": WRITE});
+    app.call("conversation/continue", continuation).await.unwrap();
+    app.once(id, |now| now.state == ConversationState::Failed).await;
+    assert!(!fs::exists(&folder).unwrap());
+    let to = json!({"conversationId": id, "cwd": renamed});
+    app.call("conversation/move", to).await.unwrap();
+    app.send(id, WRITE).await;
+    assert!(renamed.join("a.txt").exists());
+    assert_eq!(app.remembered(id).await, ["first", WRITE]);
 }
 
 /// The conversation follows the agent's own `/clear` to the new transcript, and the old upstream id still finds it.

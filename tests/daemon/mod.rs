@@ -138,6 +138,7 @@ mod starting;
 mod stopping;
 mod strangers;
 pub(crate) mod support;
+mod titles;
 mod transcripts;
 mod trusting;
 mod undone_trees;

@@ -141,3 +141,36 @@ async fn an_option_that_the_agent_does_not_know_is_removed() {
     set(json!({"config": {"model": null}})).await;
     assert_eq!(app.get(id).await.settings.config, None);
 }
+
+/// An agent takes a system prompt, MCP servers and folders only when it opens a session.
+#[tokio::test]
+async fn a_new_system_prompt_and_new_servers_apply_to_the_next_turn_of_an_open_session() {
+    let home = Home::new();
+    let (daemon, app, id) = home.begun(&["one"]).await;
+    let set = async |settings: Value| {
+        let params = json!({"conversationId": id, "settings": settings});
+        app.call("conversation/update", params).await.unwrap();
+    };
+    let used = async || {
+        let said = app.say(id, "[[settings]]").await.words;
+        let used: Value = serde_json::from_str(&said).unwrap();
+        (used["systemPrompt"].clone(), used["mcpServers"].clone())
+    };
+    let server = json!({"name": "tools", "command": "/bin/true", "args": [], "env": []});
+    set(json!({"systemPrompt": "Be brief."})).await;
+    assert_eq!(used().await, (json!("Be brief."), json!(0)));
+    // A running turn goes on in the session in which it began.
+    let mut holder = daemon.raw().await;
+    let (request, _) = holder.hang(id).await;
+    set(json!({"mcpServers": [server]})).await;
+    app.ask("conversation/cancel", id).await;
+    assert_eq!(holder.answer(request).await["result"]["stopReason"], "cancelled");
+    assert_eq!(used().await, (json!("Be brief."), json!(1)));
+    // Settings that the session has already do not reopen it.
+    let mut events = app.events(id).await;
+    set(json!({"systemPrompt": "Be brief.", "mcpServers": [server]})).await;
+    set(json!({"model": "loop-2"})).await;
+    assert_eq!(app.send(id, "two").await.resumed, None);
+    let seen = events.turn().await;
+    assert!(seen.iter().all(|seen| seen.event.kind() != "closed"), "{seen:?}");
+}

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::carrying::{bundled, import};
 use crate::home::Home;
 use crate::support::refused;
+use crate::watching::{append_turn, saved};
 
 const SESSION: &str = "5f0c1d7e-29d5-4b7b-8f0b-5c1f2f4f7a10";
 const ROLLOUT: &str = "01a1fc15-ffed-7ff1-b050-3a83130f7a03";
@@ -134,6 +135,35 @@ async fn what_was_written_by_agents_whose_programs_are_gone_can_be_had() {
         .await
         .unwrap();
     assert_eq!(made["conversation"]["agent"], "loopback");
+}
+
+/// An agent that is first used while the daemon runs.
+#[tokio::test]
+async fn transcripts_that_appear_after_the_start_can_be_listed_and_adopted() {
+    let home = Home::bare();
+    let (_daemon, app) = home.opened().await;
+    let names = async || -> Vec<String> {
+        let agents = app.call("agent/list", json!({})).await.unwrap();
+        let agents = agents["agents"].as_array().unwrap().iter();
+        agents
+            .map(|agent| agent["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names().await, ["loopback"]);
+    leave_transcripts(&home);
+    assert_eq!(names().await, ["claude", "codex", "loopback"]);
+    let listed = app.call("transcript/list", json!({})).await.unwrap();
+    assert_eq!(listed["transcripts"].as_array().unwrap().len(), 2, "{listed}");
+    let adopt = json!({"upstreamId": SESSION});
+    let id = app.made_by("conversation/adopt", adopt).await;
+    assert_eq!(app.get(id).await.agent.as_str(), "claude");
+    // They are watched too.
+    let mut events = app.events(id).await;
+    append_turn(
+        &home.path().join(format!(".claude/projects/-p/{SESSION}.jsonl")),
+        "more",
+    );
+    assert_eq!(saved(&mut events).await.prompt, "more");
 }
 
 /// An imported bundle continues with an agent that can start, even if an agent that cannot has the same name as the

@@ -71,7 +71,9 @@ methods! {
     /// Returns the conversations that are related by forks: the first ancestor, and everything that branched off it.
     "conversation/tree" => TreeOf(conversation) -> TreeAnswer, [] {}
 
-    /// Changes the title or the settings. Settings apply to an open session at once.
+    /// Changes the title or the settings. Model, mode and options apply to an open session at once. An agent takes a system
+    /// prompt, MCP servers and folders when it opens a session: the session is reopened before the next turn, unless the agent
+    /// cannot reopen sessions or a background command runs.
     "conversation/update" => Update(conversation, once) -> ConversationAnswer,
     [Busy, AgentUnavailable, AgentError, AuthRequired, Limited, RevisionMismatch] {
         /// The new title. Default: unchanged.

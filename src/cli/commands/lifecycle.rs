@@ -64,7 +64,10 @@ pub(in crate::cli) async fn close(context: &mut Context<'_>, target: &Conversati
     let close = method::Close::of(conversation.id);
     context.call_and_print(&daemon, close).await?;
     let name = humanize::name_in_sentence(&conversation);
-    let done = format!("Closed {name}. The next prompt opens its session again.");
+    let done = match conversation.live {
+        true => format!("Closed {name}. The next prompt opens its session again."),
+        false => format!("The session of {name} was not open."),
+    };
     context.output.note_unedited(&done)
 }
 

@@ -337,7 +337,7 @@ impl Actor {
             if has_foreign_prompts {
                 session.prompt_tally.note_foreign();
                 if !self.has_background_work() {
-                    self.apply(Model::leave_process_later);
+                    self.apply(Model::reopen_later);
                 }
             }
         }

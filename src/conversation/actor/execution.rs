@@ -33,6 +33,7 @@ use crate::conversation::effect::{
     Disposition, Effect, Ledger, Milestone, OpenedSession, PromptArrival, Work, WorkResult,
 };
 use crate::conversation::error::{ConversationError, StoreFailure};
+use crate::conversation::folder::check_folder;
 use crate::conversation::reported_settings::SettingChange;
 use crate::conversation::resource::UnrecordedResource;
 use crate::conversation::running_work::{Progress, WorkGuard};
@@ -399,8 +400,15 @@ impl Actor {
             let anchor = head.and_then(|head| arrival::transcript_end(services, &head));
             (anchor, earlier)
         });
+        let (services, cwd) = (Arc::clone(&self.services), record.cwd.clone());
         self.writes.push_back(Box::pin(async move {
-            let (anchor, earlier) = match ends.await {
+            // An agent with an open session would create a folder that was renamed again.
+            let usable = services.read_at_folder(&cwd, check_folder).await;
+            let ends = match usable {
+                Ok(()) => ends.await,
+                Err(error) => Err(error),
+            };
+            let (anchor, earlier) = match ends {
                 Ok((anchor, earlier)) => (Ok(anchor), earlier),
                 // The read panicked.
                 Err(ConversationError::Internal) => (Ok(None), None),

@@ -13,7 +13,7 @@ use crate::conversation::transcript_facts::AgentTranscripts;
 use crate::conversation::transcript_growth::LoadedHistory;
 use crate::store::ConversationRecord;
 use crate::transcript::TranscriptError;
-use crate::transcript::open_transcript::Loss;
+use crate::transcript::open_transcript::{Loss, OpenTranscript};
 
 /// The counts of a transcript that the agent loads.
 #[derive(Default)]
@@ -115,6 +115,10 @@ fn count_loaded(
     let loaded = LoadedHistory {
         turns: turns as u64,
         messages: transcript.loaded_messages().map_err(damaged)? as u64,
+        later_prompt: match turns > 1 {
+            true => last_prompt(&mut *transcript).map_err(damaged)?,
+            false => None,
+        },
     };
     Ok(LoadedCounts {
         loaded: Some(loaded),
@@ -124,6 +128,15 @@ fn count_loaded(
             description: lost,
         },
     })
+}
+
+/// What the user typed as the last prompt of a transcript.
+fn last_prompt(transcript: &mut dyn OpenTranscript) -> Result<Option<String>, TranscriptError> {
+    let Some(last) = transcript.turns().checked_sub(1) else {
+        return Ok(None);
+    };
+    let prompt = transcript.outline(transcript.turn(last).start)?;
+    Ok(prompt.map(|prompt| prompt.typed.join("\n")))
 }
 
 /// Describes losses as text. A compaction loses nothing that the agent would have loaded, so it is left out.

@@ -315,7 +315,7 @@ impl Registry {
         agent: Option<&AgentName>,
     ) -> Result<Vec<Arc<AgentEntry>>, ConversationError> {
         let Some(name) = agent else {
-            return Ok(self.services.catalog.entries().to_vec());
+            return Ok(self.services.catalog.entries().cloned().collect());
         };
         Ok(vec![self.services.agent(name)?])
     }

@@ -9,7 +9,7 @@ use bridge_protocol::raw::RawJson;
 use serde::Deserialize;
 
 use super::Registry;
-use crate::agent::catalog::AgentEntry;
+use crate::agent::catalog::{AgentEntry, Catalog};
 use crate::agent::client::ClientProfile;
 use crate::agent::kinds;
 use crate::agent::pool::Lease;
@@ -21,11 +21,10 @@ use crate::conversation::error::{ConversationError, join_list};
 use crate::conversation::upstream::{OpenError, conversation_error};
 
 /// Install hints for the known agents whose program is not found.
-fn install_hints(entries: &[Arc<AgentEntry>]) -> BTreeMap<String, String> {
+fn install_hints(catalog: &Catalog) -> BTreeMap<String, String> {
     let is_found = |kind| {
-        entries
-            .iter()
-            .any(|entry| entry.kind == kind && entry.is_program_found())
+        let mut entries = catalog.entries();
+        entries.any(|entry| entry.kind == kind && entry.is_program_found())
     };
     let missing = kinds::ALL.iter().copied().filter(|kind| !is_found(*kind));
     missing
@@ -40,7 +39,7 @@ impl Registry {
         let services = &self.services;
         let running = services.pool.running();
         let default = services.catalog.default_agent();
-        let agents = services.catalog.entries().iter().map(|entry| {
+        let agents = services.catalog.entries().map(|entry| {
             let process = running
                 .iter()
                 .find(|agent| agent.key().agent() == entry.name.as_str());
@@ -63,7 +62,7 @@ impl Registry {
         });
         AgentList {
             agents: agents.collect(),
-            install: install_hints(services.catalog.entries()),
+            install: install_hints(&services.catalog),
         }
     }
 

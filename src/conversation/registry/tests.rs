@@ -102,6 +102,7 @@ impl Stage {
             transcript_format: None,
             interrupts: InterruptPolicy::Ask,
             session_params: None,
+            is_expected: false,
         };
         let registry = registry_with(folder.path(), entry);
         Self::with(folder, registry).await

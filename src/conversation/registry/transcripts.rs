@@ -327,7 +327,9 @@ impl Registry {
     ) -> Result<Vec<AgentFolder>, ConversationError> {
         let Some(agent) = agent else {
             let mut roots: Vec<AgentFolder> = Vec::new();
-            for root in self.services.catalog.entries().iter().filter_map(AgentFolder::of) {
+            // Also folders that may appear later, for the task that watches them.
+            let entries = self.services.catalog.entries_and_expected().iter();
+            for root in entries.filter_map(AgentFolder::of) {
                 if roots.iter().all(|other| other.root != root.root) {
                     roots.push(root);
                 }

@@ -77,7 +77,7 @@ pub(super) fn root_of(key: &SessionKey) -> TranscriptRoot {
 
 /// The first agent whose transcripts are in this root.
 fn agent_of<'a>(services: &'a Services, root: &Path) -> Option<&'a Arc<AgentEntry>> {
-    let mut entries = services.catalog.entries().iter();
+    let mut entries = services.catalog.entries();
     entries.find(|entry| entry.listed_transcripts().is_some_and(|(own, _)| own == root))
 }
 

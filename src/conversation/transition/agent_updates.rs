@@ -137,15 +137,14 @@ impl<R> Model<R> {
         }
     }
 
-    /// Whether a title is only the text of the latest prompt, possibly cut short, and the conversation has a title.
+    /// Whether a title is only the text of a later prompt, possibly cut short, and the conversation has a title.
     fn repeats_prompt(&self, title: &str) -> bool {
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let prompt = self.later_prompt.as_ref().map(|prompt| words(&prompt.to_text()));
-        let repeats = |prompt: String| match title.strip_suffix('…') {
-            Some(beginning) => prompt.starts_with(&words(beginning)),
-            None => prompt == words(title),
+        let repeats = |prompt: &String| match title.strip_suffix('…') {
+            Some(beginning) => words(prompt).starts_with(&words(beginning)),
+            None => words(prompt) == words(title),
         };
-        !self.record.title.is_empty() && prompt.is_some_and(repeats)
+        !self.record.title.is_empty() && self.later_prompts.iter().any(repeats)
     }
 
     /// Whether the title in an update that was applied differs from the conversation's.

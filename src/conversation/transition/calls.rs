@@ -14,7 +14,7 @@ use crate::conversation::effect::{Call, Deadline, Effect, IncomingCall, Work};
 use crate::conversation::error::ConversationError;
 use crate::conversation::prompt_request::{DroppedPrompt, PromptRequest};
 use crate::conversation::reported_settings::{
-    SettingChange, merge_settings, note_accepted, setting_accepted, setting_changes,
+    SettingChange, merge_settings, note_accepted, setting_accepted, setting_changes, takes_while_open,
 };
 use crate::conversation::state::{Model, OperationKind, OrphanAnswer, Turn, TurnPhase};
 use crate::store::RequestRecord;
@@ -291,7 +291,7 @@ impl<R> Model<R> {
 
     fn resume_session(&mut self, min_fidelity: Fidelity, caller: Caller<R>) {
         // An operation may wait long for the agent. The process is changed before the session is next used.
-        let is_leaving = self.must_change_process() && self.operation.is_none();
+        let is_leaving = self.must_reopen() && self.operation.is_none();
         let is_usable = !is_leaving && !self.is_editing();
         if let Some(resumed) = self.live_resume_report().filter(|_| is_usable) {
             let answer = Answer::Resumed(Box::new(self.view()), Box::new(resumed));
@@ -381,6 +381,9 @@ impl<R> Model<R> {
             self.record.reported.title = None;
         }
         merge_settings(&mut self.record.settings, settings, &self.session_info);
+        if let Some(live) = &mut self.session {
+            live.has_old_settings |= !takes_while_open(&before.settings, &self.record.settings);
+        }
         self.bump_revision();
         let answer = Answer::Conversation(Box::new(self.view_when_on_disk()));
         self.answer_change(caller, answer, before);

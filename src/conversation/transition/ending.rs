@@ -82,7 +82,7 @@ impl<R> Model<R> {
             FailureKind::AuthRequired => {
                 self.set_resting_state(RestingState::Idle);
                 // The user signs in outside of this process, which may check the sign-in only when it starts.
-                self.leave_process_later();
+                self.reopen_later();
                 self.effects.push(Effect::RetireAgent);
             }
             _ => self.set_resting_state(RestingState::Idle),
@@ -163,8 +163,8 @@ impl<R> Model<R> {
         let Some(turn) = &mut self.turn else { return };
         turn.phase = TurnPhase::Ending;
         let (usage, other) = answer.map_or((None, None), split_usage);
-        // Agents name a session after its first answer.
-        if self.record.title.is_empty() && stop_reason != StopReason::EndTurn {
+        // Until the agent reports a title. Not every agent does.
+        if self.record.title.is_empty() && self.later_prompts.is_empty() {
             self.record.title = title_of(&turn.request.prompt.to_text())
                 .map_or_else(String::new, |title| shortened_title(&title));
             self.record.reported.title = Some(self.record.title.clone());

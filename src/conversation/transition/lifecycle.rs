@@ -147,20 +147,19 @@ impl<R> Model<R> {
         }
     }
 
-    /// The session must be opened in another process before its next use. Until then it stays open here, because tools of its
-    /// agent may be running.
-    pub fn leave_process_later(&mut self) {
+    /// The session must be opened again before its next use, perhaps in another process. Until then it stays open, because
+    /// tools of its agent may be running.
+    pub fn reopen_later(&mut self) {
         if let Some(live) = &mut self.session {
-            live.needs_new_process = true;
+            live.needs_reopening = true;
         }
     }
 
-    /// Whether the session must be opened in another process, and can be: this process runs no part of a turn, and no
-    /// question is open in it.
-    pub(super) fn must_change_process(&self) -> bool {
-        let must_change = self.session.as_ref().is_some_and(|live| live.needs_new_process);
+    /// Whether the session must be opened again, and can be: its process runs no part of a turn, and no question is open in it.
+    pub(super) fn must_reopen(&self) -> bool {
+        let needs_reopening = self.session.as_ref().is_some_and(|live| live.needs_reopening);
         let is_between_turns = self.turn.as_ref().is_none_or(Turn::is_waiting);
-        must_change && is_between_turns && self.can_reopen_unchanged()
+        needs_reopening && is_between_turns && self.can_reopen_unchanged()
     }
 
     /// Whether the open session can be brought back unchanged.

@@ -124,7 +124,13 @@ impl<R> Model<R> {
         let branch = turn.edit.as_ref().and_then(|edit| edit.branch.as_ref());
         let link = branch.map(|branch| &branch.link).or(self.record.chain.head());
         let is_later = link.is_some_and(|link| link.turns + link.carried_turns > 0);
-        self.later_prompt = is_later.then(|| turn.request.prompt.clone());
+        match is_later {
+            true => {
+                self.later_prompts.truncate(1);
+                self.later_prompts.insert(0, turn.request.prompt.to_text());
+            }
+            false => self.later_prompts.clear(),
+        }
         let content = with_preamble(live.preamble.as_deref(), &turn.request.prompt);
         self.effects
             .push(Effect::SendPrompt(content, turn.request.params.clone()));

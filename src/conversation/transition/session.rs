@@ -46,8 +46,8 @@ impl<R> Model<R> {
 
     /// Continues whatever waits for an open session. Opens the session first if necessary.
     pub(super) fn ensure_session(&mut self) {
-        if self.must_change_process() {
-            // It is opened in another process once it is closed.
+        if self.must_reopen() {
+            // It is opened again once it is closed.
             self.begin_close(Vec::new(), None);
             return;
         }
@@ -213,7 +213,9 @@ impl<R> Model<R> {
         self.emit(Event::Resumed {
             resumed: opened.resumed.clone(),
         });
+        self.later_prompts.clear();
         if let Some(loaded) = opened.loaded {
+            self.later_prompts.extend(loaded.later_prompt);
             self.emit(Event::CheckpointLoaded {
                 upstream_id: opened.upstream_id,
                 step: loaded.turns,

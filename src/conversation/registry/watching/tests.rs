@@ -6,6 +6,7 @@ use std::fs;
 use std::future::ready;
 use std::io::Write;
 
+use bridge_protocol::diagnosis::{Diagnostic, DiagnosticKind, Severity};
 use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::link::{Fidelity, LinkReason, Relation};
 use futures_util::future::BoxFuture;
@@ -174,6 +175,7 @@ pub(in crate::conversation) fn registry(data: &Path, root: &Path) -> Arc<Registr
         transcript_format: None,
         interrupts: InterruptPolicy::Ask,
         session_params: None,
+        is_expected: false,
     };
     registry_with(data, entry)
 }
@@ -192,6 +194,9 @@ pub(in crate::conversation::registry) fn registry_with(data: &Path, entry: Agent
         store,
         pool,
         catalog: Catalog::new(vec![entry], Some(name)),
+        diagnose_configuration: Box::new(|| {
+            Diagnostic::new(DiagnosticKind::Configuration, Severity::Ok, "unchanged")
+        }),
         hub: Hub::new(RingLimits::DAEMON, RingLimits::CONVERSATION),
         rules: Rules {
             prompt_queue: 1,

@@ -109,5 +109,5 @@ fn an_update_that_is_refused_changes_nothing_at_all() {
     };
     world.call(Call::Update(call, None), None);
     world.configured(Err(agent_error()));
-    assert_eq!(world.view().title, "");
+    assert_eq!(world.view().title, "first");
 }

@@ -108,7 +108,7 @@ fn the_time_of_the_last_change_does_not_go_back_with_a_change_that_is_taken_back
     let changed = world.view().updated_at;
     world.clock_is_set_back(43_200);
     world.write_fails();
-    assert_eq!(world.view().title, "");
+    assert_eq!(world.view().title, "first");
     assert_eq!(world.view().updated_at, changed);
 }
 

@@ -202,7 +202,7 @@ impl Run {
                 self.prompt_is_out = false;
                 world.dies();
             }
-            Step::AgentRetires if self.attached => world.apply(Model::leave_process_later),
+            Step::AgentRetires if self.attached => world.apply(Model::reopen_later),
             Step::AgentRolls if self.attached => {
                 self.sessions += 1;
                 world.rolls_silently(&format!("s{}", self.sessions));

@@ -23,7 +23,7 @@ fn what_was_on_its_way_to_the_disk_counts_if_it_arrived() {
             assert!(seen.iter().any(|seen| seen.starts_with(line)), "{line}: {seen:?}");
         }
         let record = world.disk.record.as_ref().unwrap();
-        assert_eq!(record.title, if is_written { "A title" } else { "" });
+        assert_eq!(record.title, if is_written { "A title" } else { "first" });
         assert_eq!((&record.turn, record.cut.is_some()), (&None, true));
         assert_eq!(Some(&world.model.record), world.disk.record.as_ref());
     }
