@@ -59,8 +59,10 @@ pub struct CopyWithLostTurns {
     pub path: PathBuf,
     /// How many turns the transcript lacks.
     pub turns: usize,
-    /// The copies that must be moved away so that a restore uses this one; empty if it does so anyway.
-    pub preferred: Vec<PathBuf>,
+    /// Whether it lacks turns that the transcript has.
+    pub lacks_turns: bool,
+    /// The copies to move away so that a restore uses this one; empty if it does so anyway.
+    pub copies_to_move: Vec<PathBuf>,
     /// Whether the transcript has a copy that is a link, so that the next backup changes the paths.
     pub has_links: bool,
 }
@@ -179,21 +181,26 @@ impl Archive {
         };
         let text = || open_text(transcript).map(|text| BufReader::with_capacity(BUFFER_BYTES, text));
         let copies = folder.usable_transcripts()?;
+        let best = folder.best_transcript()?.map(|(best, _)| best.file.as_str());
         let (mut present, mut found) = (None, None);
-        for (copy, bytes) in &copies {
-            let mut count_lost = || -> io::Result<usize> {
+        for (index, (copy, bytes)) in copies.iter().enumerate() {
+            let mut compare = || -> io::Result<(usize, bool)> {
                 let kept = || folder.text(copy, *bytes).map_err(io::Error::other);
                 if begins_with_lines_of(kept()?, text()?)? {
-                    return Ok(0);
+                    return Ok((0, false));
                 }
                 let present = match &mut present {
                     Some(present) => present,
                     None => present.insert(prompts(dialect, text()?)?),
                 };
-                Ok(prompts(dialect, kept()?)?.difference(present).count())
+                let kept = prompts(dialect, kept()?)?;
+                Ok((kept.difference(present).count(), !present.is_subset(&kept)))
             };
-            match count_lost() {
-                Ok(lost) => found = found.max(Some((lost, copy.file.as_str()))),
+            match compare() {
+                Ok((lost, lacks_turns)) => {
+                    let is_best = best == Some(copy.file.as_str());
+                    found = found.max(Some((lost, is_best, index, lacks_turns)));
+                }
                 // A damaged copy does not hide the others.
                 Err(error) => {
                     let copy = folder.path.join(&copy.file);
@@ -201,17 +208,22 @@ impl Archive {
                 }
             }
         }
-        let Some((turns, file)) = found.filter(|(turns, _)| *turns > 0) else {
+        let Some((turns, is_best, index, lacks_turns)) = found.filter(|(turns, ..)| *turns > 0) else {
             return Ok(None);
         };
-        let is_best = folder
-            .best_transcript()?
-            .is_some_and(|(best, _)| best.file == file);
-        let others = copies.iter().filter(|(copy, _)| !is_best && copy.file != file);
+        let paths: Vec<PathBuf> = copies
+            .iter()
+            .map(|(copy, _)| folder.path.join(&copy.file))
+            .collect();
+        let path = paths[index].clone();
         Ok(Some(CopyWithLostTurns {
-            path: folder.path.join(file),
             turns,
-            preferred: others.map(|(copy, _)| folder.path.join(&copy.file)).collect(),
+            lacks_turns,
+            copies_to_move: paths
+                .into_iter()
+                .filter(|other| !is_best && *other != path)
+                .collect(),
+            path,
             has_links: copies.iter().any(|(copy, _)| copy.is_link()),
         }))
     }
@@ -461,9 +473,9 @@ fn restore_file(
     if let Some(rejoined) = rejoined.filter(|_| is_rest) {
         rejoined.set_aside(path)?;
     } else if is_in_the_way {
-        let why = match path.is_symlink() {
-            true => "it is a link to a missing file",
-            false => "it holds nothing but zeros",
+        let why = match path.exists() {
+            true => "it holds nothing but zeros",
+            false => "it is a link to a missing file",
         };
         set_transcript_aside(path, why, is_empty)?;
     }

@@ -77,8 +77,8 @@ fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// The conversations whose ids or titles begin with the typed text, newest first. A title that several have is offered once, with
-/// their ids as its description: zsh and fish drop candidates that do not begin with the typed text, as the ids would not.
+/// The conversations whose ids or titles begin with the typed text, newest first. A title that several have is offered once,
+/// with their ids as its description: zsh and fish drop candidates that do not begin with the typed text, as the ids would not.
 fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
     let typed = typed.to_string_lossy();
     // Outside quotes, a space is typed with a backslash.
@@ -104,7 +104,9 @@ fn conversations(typed: &OsStr) -> Vec<CompletionCandidate> {
             let is_begun = title.to_lowercase().starts_with(&typed.to_lowercase());
             let same = found.iter().filter(has_title);
             let ids: Vec<String> = same.map(|one| humanize::short_id(one.id)).collect();
-            (is_first && is_begun).then(|| (shell_candidate(&title, is_quoted), ids.join(", ")))
+            // The daemon compares titles as they are.
+            let is_whole = title == conversation.title;
+            (is_first && is_begun && is_whole).then(|| (shell_candidate(&title, is_quoted), ids.join(", ")))
         });
         let candidates =
             candidates.map(|(word, help)| CompletionCandidate::new(word).help(Some(help.into())));

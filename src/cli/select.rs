@@ -73,13 +73,9 @@ pub(super) async fn select_silently(
 ) -> CommandResult<Conversation> {
     match given {
         Some(word) => resolve(daemon, word).await,
-        None if picker::is_possible(context.output) => {
-            let picked = picker::pick(context, daemon, false).await?;
-            let picked = picked.ok_or_else(no_conversation_named)?;
-            set_current(daemon, picked.id).await;
-            Ok(picked)
-        }
-        None => Err(no_conversation_named()),
+        None => pick(context, daemon, false)
+            .await?
+            .ok_or_else(no_conversation_named),
     }
 }
 
@@ -263,18 +259,19 @@ pub(super) fn is_id(word: &str) -> bool {
             .all(|letter| letter.is_ascii_hexdigit() || letter == '-')
 }
 
-/// Lets the user pick a conversation. Returns `None` if the user wants a new one, or none exists.
+/// Lets the user pick a conversation. Returns `None` if one may be created, and the user wants a new one or none exists.
 ///
 /// # Errors
 /// There is no terminal to pick one on, or the user leaves.
-pub(super) async fn pick_or_create(
+pub(super) async fn pick(
     context: &mut Context<'_>,
     daemon: &Daemon,
+    may_create: bool,
 ) -> CommandResult<Option<Conversation>> {
     if !picker::is_possible(context.output) {
         return Err(no_conversation_named());
     }
-    let picked = picker::pick(context, daemon, true).await?;
+    let picked = picker::pick(context, daemon, may_create).await?;
     if let Some(picked) = &picked {
         set_current(daemon, picked.id).await;
     }
@@ -284,7 +281,7 @@ pub(super) async fn pick_or_create(
 /// Runs `sessionctl` without a command: the user picks or starts a conversation and chats in it.
 pub(super) async fn start_interactive(context: &mut Context<'_>) -> CommandResult {
     let daemon = context.connect().await?;
-    let picked = pick_or_create(context, &daemon).await?;
+    let picked = pick(context, &daemon, true).await?;
     chat::chat_in(context, daemon, picked, None).await
 }
 

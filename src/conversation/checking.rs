@@ -45,7 +45,7 @@ pub(super) fn check_session(
         if let Some((copy, command)) = transcripts.backup_with_lost_turns(id, &path) {
             let (turns, backup) = (format_turns(copy.turns), copy.path.display());
             let detail = format!(
-                "the backup {backup} has {turns} that the transcript lacks; a resume continues without"
+                "the backup {backup} has {turns} that the transcript lacks; the next resume does not bring them back"
             );
             answer.findings.push(Finding {
                 line: 0,

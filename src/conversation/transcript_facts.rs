@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bridge_protocol::id::{AgentName, CheckpointId, UpstreamId};
 use bridge_protocol::link::Link;
+use jiff::SignedDuration;
 
 use crate::agent::catalog::AgentEntry;
 use crate::archive::SessionKey;
@@ -15,11 +16,14 @@ use crate::transcript::dialect::{AgentHome, Dialect, NewSession, Session};
 use crate::transcript::open_transcript::OpenTranscript;
 use crate::transcript::turn_counts::TurnCounts;
 
-use super::services::{Services, chain_text};
+use super::services::{Services, chain_text, now};
 use super::uncommitted_copies::UncommittedCopy;
 
 /// How many sessions of an agent are looked for to see whether its folder is the right one.
 const CHECKED_SESSIONS: usize = 50;
+
+/// How long ago a conversation was used at most that is looked at for this. Agents delete older transcripts.
+const CHECKED_AGE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// The transcripts of an agent.
 #[derive(Clone, Copy)]
@@ -200,7 +204,9 @@ pub(crate) fn turns_without_transcripts(services: &Services, entry: &AgentEntry)
     let Some(transcripts) = services.transcripts_of(entry) else {
         return 0;
     };
+    let oldest = now() - CHECKED_AGE;
     let records = services.store.recent().filter_map(Result::ok);
+    let records = records.take_while(|record| record.updated_at >= oldest);
     let heads = records.filter_map(|record| {
         record
             .chain

@@ -328,7 +328,7 @@ fn check_transcripts_of(services: &Services, entry: &AgentEntry) -> Option<Diagn
             0 => diagnostic(Severity::Ok, format!("its transcripts are in {place}")),
             turns => {
                 let turns = count(turns, "turn");
-                let what = format!("{turns} completed, but {place} has no transcript of them; nothing is backed up");
+                let what = format!("{turns} completed, but {place} has no transcript of them, so they cannot be backed up");
                 diagnostic(Severity::Warning, what).next(format!(
                     "set transcripts in [agents.{}] to the folder in which the agent stores them, then restart the daemon: sessionctl stop",
                     entry.name

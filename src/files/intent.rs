@@ -613,6 +613,11 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn copy_over(from: &Path, to: &Path) -> io::Result<()> {
+    if from.is_symlink() {
+        std::os::unix::fs::symlink(fs::read_link(from)?, to)?;
+        durable::sync_folder_of(to)?;
+        return fs::remove_file(from);
+    }
     let mut source = open_file(from)?;
     let mut name = OsString::from(".");
     name.push(to.file_name().unwrap_or_default());

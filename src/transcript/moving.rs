@@ -5,7 +5,7 @@
 //! sources into the daemon's own folder, where they stay until the move is recorded. It writes each action to a
 //! [journal] before it performs it. It never replaces an existing file with other content, and does not touch a source
 //! that has changed meanwhile or that another process holds open. If a transcript is a symbolic link, its content is copied, and
-//! the link is moved away in place of a source. Blocks. This module does not know the callers.
+//! the link itself is moved away, and its target stays. Blocks. This module does not know the callers.
 
 pub(crate) mod comparison;
 mod execution;

@@ -145,13 +145,14 @@ fn the_backup_of_a_damaged_transcript_is_named() {
     home.said(&["check", &id, "--repair"]);
 }
 
-/// A transcript without its last turn, as after an older copy was put in its place, is whole. The check names the backup that has
-/// the turn, also when a newer backup has a later turn instead, and its command brings the turn back without losing the later one.
+/// A transcript without its last turn, as after an older copy was put in its place, is whole. The check names the backup that
+/// has the turn, also when a newer backup has a later turn instead. Its command brings the turn back, and keeps the later one
+/// in a fork.
 #[test]
 fn a_backup_with_a_turn_that_the_transcript_lacks_is_named_and_restored() {
-    for is_continued in [false, true] {
+    for (is_continued, has_newer_backup) in [(false, false), (true, false), (true, true)] {
         let home = Home::new();
-        // Only what is copied here.
+        // Backups are made only by `archive add`.
         home.configure("[keep]\nenabled = false\n");
         let (id, session) = conversation(&home);
         home.said(&["send", &id, "and the grey one"]);
@@ -166,6 +167,8 @@ fn a_backup_with_a_turn_that_the_transcript_lacks_is_named_and_restored() {
         fs::write(&path, older).unwrap();
         if is_continued {
             home.said(&["send", &id, "and the black one"]);
+        }
+        if has_newer_backup {
             home.said(&["archive", "add", &id]);
         }
         let checked = home.run(&["check", &id]);

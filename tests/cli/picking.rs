@@ -75,7 +75,7 @@ fn the_filter_takes_the_agent_the_id_and_any_case() {
     assert_eq!(titles(&home), ["Beta", "Alpha"]);
 }
 
-/// A list of nothing has no key that helps.
+/// An empty list is not shown, because no key works in it.
 #[test]
 fn without_a_conversation_there_is_nothing_to_pick() {
     let home = Home::new();

@@ -14,8 +14,8 @@ async fn prompts(app: &App, id: ConversationId) -> Vec<String> {
     listed.map(|checkpoint| checkpoint.prompt).collect()
 }
 
-/// The first record names the last one as its parent, or the last reply has the id of the first one. What a fork or an edit keeps
-/// ends before that all the same.
+/// The first record names the last one as its parent, or the last reply has the id of the first one. A fork or an edit still
+/// keeps only the turns before it.
 #[tokio::test]
 async fn a_circle_adds_no_later_turn_to_a_fork_or_an_edit() {
     let circles = [

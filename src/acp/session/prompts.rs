@@ -140,7 +140,8 @@ impl State {
         self.prompts.iter().any(|own| own.turn() == turn)
     }
 
-    /// Whether the editor shows the prompt of this turn, because it has sent it. The editor did not send the prompt of a turn that it only continues.
+    /// Whether the editor shows the prompt of this turn, because it has sent it. The editor did not send the prompt of a turn that
+    /// it only continues.
     pub(super) fn is_shown_by_editor(&self, turn: &TurnId) -> bool {
         let mut own = self.prompts.iter();
         own.any(|own| own.turn_id == *turn && !own.is_forgotten)

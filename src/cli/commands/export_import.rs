@@ -123,7 +123,12 @@ pub(in crate::cli) async fn export(context: &mut Context<'_>, options: Export) -
             "write it to a file: sessionctl export {id}{secrets} -o {id}.json"
         )),
         _ if folder.is_some_and(|folder| problem.text().contains(&folder)) => problem.hint(format!(
-            "name a file in another folder, or omit -o: sessionctl export {id}{secrets}"
+            "name a file in another folder, or omit -o: sessionctl export {id}{secrets}{}",
+            if format == ExportFormat::Json {
+                " --format json"
+            } else {
+                ""
+            }
         )),
         _ => match options.output.as_deref().map(Path::new) {
             Some(file) => problem.hint_if(
@@ -252,7 +257,7 @@ pub(in crate::cli) async fn import(context: &mut Context<'_>, options: Import) -
             return problem.hint(format!("import it under new ids: {as_new}"));
         }
         let mut problem = unusable_folder(problem, folder);
-        // The message about the bundle says all: its disk is not that of the store.
+        // The bundle could not be read. The hint is about the disk of the store, so it does not apply.
         if problem.kind() == Some(ErrorKind::StoreFailed) && problem.text().contains(path) {
             problem.hint = None;
         }

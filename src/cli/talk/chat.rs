@@ -109,9 +109,9 @@ pub(in crate::cli) async fn chat(context: &mut Context<'_>, options: Chat) -> Co
     let daemon = context.connect().await?;
     let chosen = match options.target.name() {
         _ if options.new => None,
-        None => select::pick_or_create(context, &daemon).await?,
-        given @ Some(word) => {
-            let chosen = select::select_silently(context, &daemon, given).await;
+        None => select::pick(context, &daemon, true).await?,
+        Some(word) => {
+            let chosen = select::select_silently(context, &daemon, Some(word)).await;
             Some(chosen.map_err(|problem| {
                 with_text_hint(problem, word, "", |prompt| {
                     let prompt = prompt_word(prompt);
@@ -207,11 +207,17 @@ impl ChatLoop {
             };
             let typed = lines.next_line(context.output, changes).await?;
             context.output.update_size();
+            // It came while the line was finished, and is not read again.
+            if let (LineInput::Text(_) | LineInput::CtrlC, Some(OtherClientChange::Changed(what, None))) =
+                (&typed, &change)
+            {
+                context.output.note_dim(what)?;
+            }
             let text = match typed {
                 LineInput::Text(text) => text,
                 LineInput::Interrupted | LineInput::Suspended => {
                     match change {
-                        Some(OtherClientChange::Shown(what, turn)) => {
+                        Some(OtherClientChange::Changed(what, turn)) => {
                             context.output.note_dim(&what)?;
                             if let Some(start) = turn {
                                 let done = until_ctrl_c(self.follow(context, start)).await;

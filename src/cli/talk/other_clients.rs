@@ -18,10 +18,12 @@ use crate::cli::event_stream::EventStream;
 use crate::cli::output::Look;
 use crate::cli::problem::{CommandResult, Exit, Problem};
 
+const SENT: &str = "Another client sent a prompt";
+
 /// What happened while the user typed no line.
 pub(super) enum OtherClientChange {
     /// Another client changed something, as this sentence describes, or started the turn to follow.
-    Shown(String, Option<FollowTarget>),
+    Changed(String, Option<FollowTarget>),
     /// The conversation was deleted.
     Deleted,
     /// The daemon ended, and this one answers.
@@ -47,17 +49,14 @@ pub(super) async fn next_change(
         let event = events.next().await?.envelope.event;
         // `shown` stays as it is, so that the event is read again for what else it says.
         if let Some(what) = changed_settings(&event, &mut known.settings, look) {
-            return Ok(OtherClientChange::Shown(what, None));
+            return Ok(OtherClientChange::Changed(what, None));
         }
         let since = shown.clone().map(FollowTarget::Since);
         let change = describe_other_clients_change(&event, known.id);
         let (what, turn) = match event {
             Event::Deleted {} => return Ok(OtherClientChange::Deleted),
             Event::Continued { .. } => (Some("A continuation began".to_owned()), since),
-            Event::PromptAccepted { .. } => {
-                let sent = || "Another client sent a prompt".to_owned();
-                (Some(edited.take().unwrap_or_else(sent)), since)
-            }
+            Event::PromptAccepted { .. } => (Some(edited.take().unwrap_or_else(|| SENT.to_owned())), since),
             Event::Snapshot {
                 conversation,
                 running,
@@ -65,11 +64,7 @@ pub(super) async fn next_change(
                 ..
             } if gap || running.is_some() => {
                 let is_open = running.is_some() || !conversation.interrupts.is_empty();
-                let what = if gap {
-                    missing
-                } else {
-                    "Another client sent a prompt"
-                };
+                let what = if gap { missing } else { SENT };
                 (Some(what.to_owned()), is_open.then_some(FollowTarget::Running))
             }
             // The event with the new prompt comes next.
@@ -83,7 +78,7 @@ pub(super) async fn next_change(
             *shown = events.cursor();
         }
         if let Some(what) = what {
-            return Ok(OtherClientChange::Shown(what, turn));
+            return Ok(OtherClientChange::Changed(what, turn));
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::conversation::transcript_facts::AgentTranscripts;
 use crate::files::set_aside;
 use crate::paths::shell_word;
 use crate::store::ConversationRecord;
+use crate::transcript::TranscriptError;
 
 /// How a conversation can continue from the backup of this transcript. `None` if it is not one of its transcripts, or has no
 /// backup in another file.
@@ -31,7 +32,7 @@ pub(in crate::conversation) fn advice_on_unreadable(
     if !archive.is_backed_up_apart(&its_keys.next()?, transcript).ok()? {
         return None;
     }
-    let aside = move_aside(transcript)?;
+    let aside = move_command(transcript, transcript)?;
     Some(format!(
         "if the file stays unreadable, continue from its backup: sessionctl close {} && {aside}",
         record.id
@@ -51,12 +52,12 @@ impl AgentTranscripts<'_> {
         let is_better = self.archive().has_lost_lines(&key, transcript, acknowledged);
         is_better
             .ok()?
-            .then(|| self.restore_command(id, transcript, &[]))?
+            .then(|| self.restore_command(id, transcript, false, &[]))?
     }
 
-    /// The backup with the most turns that a transcript lacks, and the command that restores it. If another copy would be
-    /// restored by default, a fork keeps what the conversation has, and the copies that would be used are moved away. `None` also
-    /// if the backups cannot be read.
+    /// The backup with the most turns that a transcript lacks, and the command that restores it. If the backup lacks turns too, a
+    /// fork keeps them. Copies that would be restored instead are moved beside the transcript. `None` also if the backups cannot
+    /// be read.
     pub(in crate::conversation) fn backup_with_lost_turns(
         self,
         id: &UpstreamId,
@@ -64,47 +65,61 @@ impl AgentTranscripts<'_> {
     ) -> Option<(CopyWithLostTurns, Option<String>)> {
         let (archive, key) = (self.archive(), self.key(id));
         let find = || archive.copy_with_lost_turns(self.dialect, &key, transcript);
-        let found = find().and_then(|found| match found {
-            // The command closes the session, after which a link is packed under another name.
-            Some(copy) if copy.has_links => {
-                archive.pack_links(&key, self.acknowledged_turns(id)?)?;
-                find()
-            }
-            found => Ok(found),
-        });
-        let copy = found.unwrap_or_else(|error| {
+        let report = |error: TranscriptError| {
             let error = chain_text(&error);
             tracing::warn!(upstream_id = %id, error, "a transcript cannot be compared with its backups");
+        };
+        let mut copy = find().unwrap_or_else(|error| {
+            report(error);
             None
         })?;
-        let command = self.restore_command(id, transcript, &copy.preferred);
+        if copy.has_links {
+            // The command closes the session, after which a link is packed under another name.
+            let packed = self
+                .acknowledged_turns(id)
+                .and_then(|acknowledged| archive.pack_links(&key, acknowledged));
+            match packed.and_then(|_| find()) {
+                Ok(packed) => copy = packed?,
+                Err(error) => {
+                    report(error);
+                    return Some((copy, None));
+                }
+            }
+        }
+        let command = self.restore_command(id, transcript, copy.lacks_turns, &copy.copies_to_move);
         Some((copy, command))
     }
 
-    /// The command that restores the backup of a session, but not from the `preferred` copies.
-    fn restore_command(self, id: &UpstreamId, transcript: &Path, preferred: &[PathBuf]) -> Option<String> {
+    /// The command that restores the backup of a session, after these copies of it are moved away. `forks`: whether the present
+    /// state of the conversation is kept as a fork.
+    fn restore_command(
+        self,
+        id: &UpstreamId,
+        transcript: &Path,
+        forks: bool,
+        copies_to_move: &[PathBuf],
+    ) -> Option<String> {
         let holders = self.services.store.holders(id, None).ok()?;
-        let forked = holders
-            .iter()
-            .find(|holder| !preferred.is_empty() && holder.chain.is_head(id));
+        let forked = holders.iter().find(|holder| forks && holder.chain.is_head(id));
         let mut steps: Vec<String> = Vec::new();
         steps.extend(forked.map(|holder| format!("sessionctl fork {}", holder.id)));
-        steps.extend(
-            holders
-                .iter()
-                .map(|holder| format!("sessionctl close {}", holder.id)),
-        );
-        for path in std::iter::once(transcript).chain(preferred.iter().map(PathBuf::as_path)) {
-            steps.push(move_aside(path)?);
+        let closed = holders.iter();
+        steps.extend(closed.map(|holder| format!("sessionctl close {}", holder.id)));
+        steps.push(move_command(transcript, transcript)?);
+        for copy in copies_to_move {
+            let mut beside = transcript.as_os_str().to_owned();
+            beside.push(".");
+            beside.push(copy.file_name()?);
+            steps.push(move_command(copy, Path::new(&beside))?);
         }
         steps.push(format!("sessionctl archive restore {}", shell_word(id.as_str())));
         Some(steps.join(" && "))
     }
 }
 
-/// The command that gives a file another name, which no agent reads.
-fn move_aside(transcript: &Path) -> Option<String> {
-    let aside = set_aside::free_name(transcript).ok()?;
-    let [from, to] = [transcript, &aside].map(|path| shell_word(&path.to_string_lossy()));
+/// The command that moves a file to a name beside another one. No agent reads a file of such a name.
+fn move_command(from: &Path, beside: &Path) -> Option<String> {
+    let to = set_aside::free_name(beside).ok()?;
+    let [from, to] = [from, &to].map(|path| shell_word(&path.to_string_lossy()));
     Some(format!("mv {from} {to}"))
 }

@@ -236,8 +236,8 @@ impl Walk {
         }
     }
 
-    /// Ends a walk that has come to a record of its own path again: a circle is damage. An agent appends, so the wrong parent is
-    /// the one that was written after its child. The walk ends at that child, the first one in the file if there are several.
+    /// Ends a walk that reached one of its own records again: a circle is damage. An agent appends, so the wrong parent is the
+    /// one that was written after its child. The walk ends at that child, the first one in the file if there are several.
     fn open_circle(&mut self, path: &[usize], again: usize, joins: bool) {
         let start = path.iter().position(|position| *position == again);
         let circle = &path[start.unwrap_or_default()..];
