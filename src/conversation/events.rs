@@ -16,10 +16,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bridge_protocol::event::Event;
+use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, Cursor, TurnId};
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::client_request::{ClientRequest, ClientSuitability};
@@ -110,6 +111,13 @@ impl EncodedEvent {
     #[must_use]
     pub fn update(&self) -> Option<&str> {
         self.text.get(self.update.clone()?)
+    }
+
+    /// When it happened. `None` for an update in the session of a subagent, and for one that an agent replays.
+    #[must_use]
+    pub fn at(&self) -> Option<Timestamp> {
+        let envelope = serde_json::from_str(&self.text).ok();
+        envelope.map(|envelope: EventEnvelope| envelope.at)
     }
 
     /// The agent's update as separate JSON.
@@ -467,14 +475,14 @@ impl Stream {
 
     /// Sends an event to all subscribers. `at` is an RFC 3339 time.
     pub fn emit(&mut self, event: &Event, at: &str) {
-        if matches!(event, Event::PromptAccepted { .. }) {
-            self.turn_start = self.hub.last();
-        }
         if matches!(event, Event::Deleted {}) {
             // No client that comes back later gets what the conversation said.
             self.hub.lock().channel.ring.forget(self.conversation);
         }
         let sequence = self.hub.next();
+        if matches!(event, Event::PromptAccepted { .. }) {
+            self.turn_start = sequence;
+        }
         let text = self.hub.event_text(self.conversation, sequence, at, event);
         self.publish(EncodedEvent::new(sequence, self.conversation, text), at);
     }

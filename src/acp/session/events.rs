@@ -214,8 +214,7 @@ impl Session {
         if is_load {
             state.shown_prompt = running.as_ref().map(|running| running.prompt.clone());
         }
-        let is_whole = running.as_ref().is_some_and(|running| !running.truncated);
-        if is_load && is_whole && !conversation.interrupts.is_empty() {
+        if is_load && !conversation.interrupts.is_empty() {
             // A question may come from a subagent's session that the replay announces.
             for event in updates {
                 drop(self.line_of(state, event));
