@@ -279,7 +279,8 @@ impl Connection {
             cwd: Some(opening.cwd.clone()),
             ..Fork::default()
         };
-        let branch = submit_in_order(self.run_app_call(fork), order).await?;
+        let params = opening.other.clone().unwrap_or_else(|| json!({}).into());
+        let branch = submit_in_order(self.bridge.fork(params, fork), order).await?;
         let branch = branch.conversation.id;
         let opened = async {
             let session = self.session(&branch.to_string());
