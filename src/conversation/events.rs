@@ -46,6 +46,8 @@ pub struct EncodedEvent {
     is_of_turn: bool,
     /// For an update: the parameters that it came with, if they contain more than a session and the update.
     params: Option<Arc<str>>,
+    /// Whether it is an update with a title that the conversation does not get.
+    pub has_unused_title: bool,
     /// Whether it is an update in the session of a subagent. It has parameters and no text then.
     is_of_subagent: bool,
     /// For a snapshot: the updates of the running turn that are still held.
@@ -62,6 +64,7 @@ impl EncodedEvent {
             update: None,
             is_of_turn: false,
             params: None,
+            has_unused_title: false,
             is_of_subagent: false,
             turn_updates: Vec::new(),
         }
@@ -488,7 +491,15 @@ impl Stream {
     }
 
     /// Sends an update of the agent, byte for byte. `params`: the parameters that it came with, if they contain more.
-    pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, params: Option<&str>, at: &str) {
+    /// `has_unused_title`: whether it has a title that the conversation does not get.
+    pub fn emit_update(
+        &mut self,
+        turn: Option<&TurnId>,
+        update: &str,
+        params: Option<&str>,
+        has_unused_title: bool,
+        at: &str,
+    ) {
         let sequence = self.hub.next();
         let room = update.len() + 96;
         let mut text = self.hub.envelope_start(self.conversation, sequence, at, room);
@@ -509,6 +520,7 @@ impl Stream {
                 update: Some(start..end),
                 is_of_turn: turn.is_some(),
                 params: params.map(Into::into),
+                has_unused_title,
                 ..EncodedEvent::new(sequence, self.conversation, text)
             },
             at,

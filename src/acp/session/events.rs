@@ -16,6 +16,7 @@ use super::super::peer::{ForwardedQuestion, PendingRequest};
 use super::super::{commands, message};
 use super::chunks_of;
 use super::held_messages::{HeldMessages, HoldUntil};
+use super::lines::without_unused_title;
 use super::{COMMANDS, SESSION_INFO, Session, Snapshot, State};
 use crate::agent::message::{RequestKind, method};
 use crate::bridge::{Delivery, EncodedEvent};
@@ -51,7 +52,10 @@ impl Session {
             };
         }
         match event.update() {
-            Some(update) => self.on_update(&mut state, update, event.params()),
+            Some(update) => match without_unused_title(event, update) {
+                Some(update) => self.on_update(&mut state, &update, event.params()),
+                None => Delivery::Delivered,
+            },
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
                 Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), sender),
                 Err(error) => {

@@ -72,9 +72,9 @@ impl Session {
         if let Some(params) = event.subagent_params() {
             return self.subagent_update_line(state, params);
         }
-        let update = event.update()?;
-        let kind = message::kind_of(update);
-        let shown = self.shown(state, &kind, update, event.params());
+        let update = without_unused_title(event, event.update()?)?;
+        let kind = message::kind_of(&update);
+        let shown = self.shown(state, &kind, &update, event.params());
         let shown = shown.filter(|_| kind != COMMANDS)?;
         Some(match event.params() {
             Some(params) => self.update_line_with(params, &shown),
@@ -126,6 +126,16 @@ impl Session {
     pub(in crate::acp) fn has_subagent(&self, session: &str) -> bool {
         self.lock().subagents.contains(session)
     }
+}
+
+/// The update of an event without a title that the conversation does not get. `None` if it reports nothing else.
+pub(super) fn without_unused_title<'a>(event: &EncodedEvent, update: &'a str) -> Option<Cow<'a, str>> {
+    if !event.has_unused_title {
+        return Some(update.into());
+    }
+    message::other_params(update, &["sessionUpdate", "title"])?;
+    let without = message::other_params(update, &["title"])?;
+    Some(without.get().to_owned().into())
 }
 
 /// Records the session of a subagent that this update announces. `params`: the parameters of the parent session.
