@@ -92,7 +92,7 @@ impl Session {
             }
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
-                let commands = commands::announced_commands(state.commands.as_ref());
+                let commands = commands::announced_commands(state.commands.as_ref(), state.turn_abilities);
                 let update = message::with_member(update, "availableCommands", commands);
                 return self.send_unchanged(state, &update, params);
             }

@@ -105,7 +105,7 @@ impl Session {
     /// The update that lists the agent's commands, followed by sessiond's.
     pub(super) fn announcement(&self, state: &State) -> String {
         let commands = match self.peer.wants_commands() {
-            true => commands::announced_commands(state.commands.as_ref()),
+            true => commands::announced_commands(state.commands.as_ref(), state.turn_abilities),
             false => state.commands.clone().unwrap_or_else(|| RawJson::from(json!([]))),
         };
         format!(
