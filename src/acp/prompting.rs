@@ -195,7 +195,11 @@ fn answer(session: &Session, turn: &TurnResult, checkpoint: Option<CheckpointId>
 }
 
 /// The answer to a prompt that did not reach the agent.
-fn refusal_reply(session: &Session, error: BridgeError) -> Reply {
+fn refusal_reply(session: &Session, mut error: BridgeError) -> Reply {
+    if let (ErrorKind::NotResumable, Some(id)) = (error.kind, session.conversation()) {
+        let way_out = format!(". To continue in an empty session, run in a terminal: sessionctl reset {id}");
+        error.message.push_str(&way_out);
+    }
     if error.kind != ErrorKind::Limited {
         return Err(error.into());
     }
