@@ -22,7 +22,7 @@ use super::message::{self, Reply};
 use super::peer::PendingRequest;
 use super::prompting::{cancelled_reply, submit_in_order};
 use super::session::Session;
-use crate::bridge::NewTurn;
+use crate::bridge::{NewTurn, TurnAbilities};
 use crate::server::poll_once;
 
 /// The commands: name, description, and the hint for what follows the name. Without a hint, choosing a command sends it at once.
@@ -59,11 +59,17 @@ const NO_TURNS: &str = "This session has no turns yet.";
 /// How many turns are listed.
 const LISTED_TURNS: u32 = 50;
 
-/// The agent's commands, byte for byte, followed by ours.
-pub(super) fn announced_commands(commands: Option<&RawJson>) -> RawJson {
+/// The agent's commands, byte for byte, followed by those of ours that can work.
+pub(super) fn announced_commands(commands: Option<&RawJson>, turns: TurnAbilities) -> RawJson {
     let mut all: Vec<RawJson> = commands.and_then(|list| list.read().ok()).unwrap_or_default();
     let taken = names(commands);
-    all.extend(COMMANDS.map(|(name, description, hint)| {
+    let offered = COMMANDS.iter().filter_map(|command| match *command {
+        ("history" | "edit", ..) if !turns.lists => None,
+        ("rewind", ..) if !turns.forks_after => None,
+        ("fork", ..) if !turns.forks_after => Some(("fork", "Make a new session of this one", None)),
+        command => Some(command),
+    });
+    all.extend(offered.map(|(name, description, hint)| {
         let mut command = json!({ "name": unused_name(name, &taken), "description": description });
         if let Some(hint) = hint {
             command["input"] = json!({ "hint": hint });
@@ -359,6 +365,12 @@ impl Connection {
         let scheduled = submit_in_order(self.run_app_call(call), order)
             .await
             .map_err(|error| match error.kind {
+                ErrorKind::Conflict if !conversation.interrupts.is_empty() => {
+                    let text = format!(
+                        "A question of the agent is open. To answer it, run in a terminal: sessionctl answer {id}"
+                    );
+                    BridgeError::new(error.kind, text)
+                }
                 ErrorKind::Conflict if !conversation.cut_short => {
                     BridgeError::new(error.kind, "no turn was interrupted: send the next prompt")
                 }
@@ -467,7 +479,11 @@ mod tests {
     #[test]
     fn the_agents_commands_keep_their_bytes_and_their_names() {
         let own = r#"{"name" : "undo","x":1.50}"#;
-        let all = announced_commands(Some(&raw(&format!("[{own}]"))));
+        let turns = TurnAbilities {
+            lists: true,
+            forks_after: true,
+        };
+        let all = announced_commands(Some(&raw(&format!("[{own}]"))), turns);
         assert_eq!(all.read::<Vec<RawJson>>().unwrap()[0].get(), own);
         assert_eq!(
             names(Some(&all)),
@@ -481,7 +497,10 @@ mod tests {
                 "history"
             ]
         );
-        assert_eq!(names(Some(&announced_commands(None))).len(), COMMANDS.len());
+        assert_eq!(
+            names(Some(&announced_commands(None, turns))).len(),
+            COMMANDS.len()
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! conversations remain. Knows the methods by name only.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -23,7 +24,7 @@ use super::message::{self, Failure};
 use super::peer::{AgentsWithCommands, ForwardedQuestion, Peer, PendingRequest};
 use super::session::Session;
 use crate::agent::client::ClientProfile;
-use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed};
+use crate::agent::envelope::{Envelope, EnvelopeKind, Malformed, OversizedLineIds};
 use crate::agent::split::SplitLine;
 use crate::bridge::{Bridge, ClientSwitchReason};
 use crate::server::{
@@ -158,18 +159,17 @@ impl Dialogue for Editor {
         let bytes = match line {
             SplitLine::Line(bytes) => bytes,
             SplitLine::TooLong(found) => {
-                if let (Some(id), None) = (&found.id, &found.method) {
-                    self.take_answer(id, None, None);
-                    return;
-                }
-                let why = "the line is longer than the limit (max_line_bytes)";
-                self.refuse(found.id.as_deref(), Failure::of(ErrorKind::InvalidRequest, why));
+                self.take_unread(&found, "the line is longer than the limit (max_line_bytes)");
                 return;
             }
         };
         let envelope = match Envelope::scan_bytes(bytes) {
             Ok(envelope) => envelope,
-            Err(error @ (Malformed::NotAnObject | Malformed::NotAMessage | Malformed::TooDeep)) => {
+            Err(error @ Malformed::TooDeep) => {
+                self.take_unread(&OversizedLineIds::in_line(bytes).unwrap_or_default(), error);
+                return;
+            }
+            Err(error @ (Malformed::NotAnObject | Malformed::NotAMessage)) => {
                 self.refuse(None, Failure::of(ErrorKind::InvalidRequest, error));
                 return;
             }
@@ -214,6 +214,14 @@ impl Editor {
         let mut work = AssertUnwindSafe(work).catch_unwind().map(drop).boxed();
         if poll_once(&mut work).is_pending() {
             self.in_flight.run(requests, work);
+        }
+    }
+
+    /// Handles a message of which only these ids could be read.
+    fn take_unread(&mut self, found: &OversizedLineIds, why: impl Display) {
+        match (found.id.as_deref(), &found.method) {
+            (Some(id), None) => self.take_answer(id, None, None),
+            (id, _) => self.refuse(id, Failure::of(ErrorKind::InvalidRequest, why)),
         }
     }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::agent::members::{self, Members, to_object};
+use crate::server::without_position;
 
 /// The result of a request as JSON, or its error.
 pub(super) type Reply = Result<String, Failure>;
@@ -157,7 +158,8 @@ pub(super) fn read<T: DeserializeOwned>(params: &str) -> Result<T, Failure> {
     if params.trim_start().starts_with('[') {
         return Err(Failure::of(ErrorKind::InvalidParams, "params must be an object"));
     }
-    serde_json::from_str(params).map_err(|error| Failure::of(ErrorKind::InvalidParams, error))
+    serde_json::from_str(params)
+        .map_err(|error| Failure::of(ErrorKind::InvalidParams, without_position(&error)))
 }
 
 /// Writes a result.

@@ -195,16 +195,13 @@ fn answer(session: &Session, turn: &TurnResult, checkpoint: Option<CheckpointId>
 }
 
 /// The answer to a prompt that did not reach the agent.
-fn refusal_reply(session: &Session, error: BridgeError) -> Reply {
-    match (error.kind, session.conversation()) {
-        (ErrorKind::Limited, _) => {}
-        (ErrorKind::NotResumable, Some(id)) => {
-            let message = &error.message;
-            let message =
-                format!("{message}. To start an empty session, run in a terminal: sessionctl reset {id}");
-            return Err(BridgeError { message, ..error }.into());
-        }
-        _ => return Err(error.into()),
+fn refusal_reply(session: &Session, mut error: BridgeError) -> Reply {
+    if let (ErrorKind::NotResumable, Some(id)) = (error.kind, session.conversation()) {
+        let way_out = format!(". To continue in an empty session, run in a terminal: sessionctl reset {id}");
+        error.message.push_str(&way_out);
+    }
+    if error.kind != ErrorKind::Limited {
+        return Err(error.into());
     }
     let resets_at = error.detail("resetsAt");
     let resets_at = resets_at.as_str().and_then(|text| text.parse().ok());

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use super::forwarding::ForwardedRequests;
 use super::peer::Peer;
 use super::{commands, message};
-use crate::bridge::{Bridge, Delivery, EncodedEvent, Replay};
+use crate::bridge::{Bridge, Delivery, EncodedEvent, Replay, TurnAbilities};
 use crate::server::PushError;
 
 mod events;
@@ -86,6 +86,8 @@ struct State {
     has_reported_loss: bool,
     /// The commands, as the agent reported them.
     commands: Option<RawJson>,
+    /// What can be done with earlier turns. Determines which commands of sessiond are announced.
+    turn_abilities: TurnAbilities,
     /// The conversation's agent, once the first snapshot has arrived.
     agent: Option<AgentName>,
     /// The title, as the editor knows it.
@@ -165,8 +167,10 @@ impl Session {
         id: ConversationId,
     ) -> Result<Snapshot, BridgeError> {
         let (sender, snapshot) = oneshot::channel();
+        let turn_abilities = bridge.turn_abilities(id).inspect_err(|_| self.detach())?;
         {
             let mut state = self.lock();
+            state.turn_abilities = turn_abilities;
             state.conversation = Some(id);
             self.hold(&mut state);
         }

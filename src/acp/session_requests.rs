@@ -27,7 +27,7 @@ use super::message::{self, Failure, Reply};
 use super::prompting::submit_in_order;
 use super::session::{Session, Snapshot, chunks_of, has_turn};
 use crate::agent::members::Members;
-use crate::bridge::{ClientSwitchReason, Replay};
+use crate::bridge::{ClientSwitchReason, EncodedEvent, Replay};
 
 /// How long the answer to a load waits for the agent's commands. Agents report them right after they open the session, and a
 /// load replays everything before its answer.
@@ -43,6 +43,10 @@ const REPLAY_END: &str = r#"{"sessionUpdate":"session_info_update","_meta":{"jet
 /// The message that the settings of an open request apply only at the next opening.
 const SETTINGS_DEFERRED_TEXT: &str = "The session is open in its agent with other MCP servers or folders than this editor asks for. \
                              Those of the editor apply when the agent next opens it.\n\n";
+
+/// The message in place of the older updates of a running turn.
+const UPDATES_OMITTED_TEXT: &str =
+    "\n\nEarlier updates of this turn are missing here. Reopen the thread after the turn.\n\n";
 
 /// The number of messages on one page of a replayed history.
 pub(super) const HISTORY_PAGE: u32 = 1_000;
@@ -275,7 +279,8 @@ impl Connection {
             cwd: Some(opening.cwd.clone()),
             ..Fork::default()
         };
-        let branch = submit_in_order(self.run_app_call(fork), order).await?;
+        let params = opening.other.clone().unwrap_or_else(|| json!({}).into());
+        let branch = submit_in_order(self.bridge.fork(params, fork), order).await?;
         let branch = branch.conversation.id;
         let opened = async {
             let session = self.session(&branch.to_string());
@@ -500,7 +505,7 @@ impl Connection {
                 // The prompt of one more turn may be in the transcript before it is accepted.
                 let max_turns = session.accepted_prompts().0 + usize::from(running.is_some()) + 1;
                 for earlier in newest.push(update, max_turns) {
-                    session.replay(earlier.get()).await;
+                    session.replay(earlier.update.get()).await;
                 }
             }
             cursor = page.next_cursor;
@@ -527,23 +532,32 @@ impl Connection {
         let reported = accepted + usize::from(is_unaccepted);
         newest.truncate(newest.len().saturating_sub(reported));
         if let Some(running) = running {
-            // The updates contain at least what the transcript has of the running turn, unless some were omitted.
-            let written = newest.pop_front();
-            let is_whole = !running.truncated;
-            for update in written.iter().flatten().filter(|_| !is_whole) {
-                session.replay(update.get()).await;
-            }
-            if is_whole || written.is_none() {
+            // The updates contain at least what the transcript has of the running turn, unless older ones were omitted. What the
+            // transcript has from before the others then takes the place of those.
+            let written = newest.pop_front().unwrap_or_default();
+            let others_since = snapshot.updates.iter().find_map(EncodedEvent::at);
+            let replaces_omitted = |update: &&HistoryUpdate| {
+                let is_older = |at| others_since.is_none_or(|since| at < since);
+                running.truncated && update.at.is_some_and(is_older)
+            };
+            let mut written = written.iter().filter(replaces_omitted).peekable();
+            if written.peek().is_none() {
                 for prompt in chunks_of(&running.prompt) {
                     session.replay(&prompt).await;
                 }
             }
-            for event in snapshot.updates.iter().filter(|_| is_whole) {
+            for older in written {
+                session.replay(older.update.get()).await;
+            }
+            if running.truncated {
+                session.replay(&session.note(UPDATES_OMITTED_TEXT)).await;
+            }
+            for event in &snapshot.updates {
                 session.replay_event(event).await;
             }
         }
-        for update in newest.iter().flatten() {
-            session.replay(update.get()).await;
+        for later in newest.iter().flatten() {
+            session.replay(later.update.get()).await;
         }
         Ok(has_history)
     }
@@ -647,7 +661,7 @@ struct NewestTurns {
     since: Timestamp,
     /// The checkpoint of the turn that is being read.
     checkpoint: Option<Option<CheckpointId>>,
-    turns: VecDeque<Vec<RawJson>>,
+    turns: VecDeque<Vec<HistoryUpdate>>,
 }
 
 impl NewestTurns {
@@ -660,10 +674,10 @@ impl NewestTurns {
     }
 
     /// Adds an update. Returns the updates that belong to older turns. At most `max_turns` turns are kept as the newest.
-    fn push(&mut self, update: HistoryUpdate, max_turns: usize) -> Vec<RawJson> {
+    fn push(&mut self, update: HistoryUpdate, max_turns: usize) -> Vec<HistoryUpdate> {
         let mut earlier = Vec::new();
         if self.checkpoint.as_ref() != Some(&update.checkpoint_id) {
-            self.checkpoint = Some(update.checkpoint_id);
+            self.checkpoint = Some(update.checkpoint_id.clone());
             // Timestamps in transcripts have a resolution of milliseconds.
             let since = self.since.as_millisecond();
             if update.at.is_some_and(|at| at.as_millisecond() >= since) {
@@ -676,8 +690,8 @@ impl NewestTurns {
             }
         }
         match self.turns.back_mut() {
-            Some(turn) => turn.push(update.update),
-            None => earlier.push(update.update),
+            Some(turn) => turn.push(update),
+            None => earlier.push(update),
         }
         earlier
     }

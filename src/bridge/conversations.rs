@@ -2,7 +2,7 @@
 
 use bridge_protocol::conversation::{
     CancelAnswer, ChainAnswer, ConversationAnswer, ConversationPage, ConversationState, DeleteAnswer,
-    EditAnswer, LineagePage, RespondAnswer, TranscriptsOnDelete,
+    EditAnswer, ForkAnswer, LineagePage, RespondAnswer, TranscriptsOnDelete,
 };
 use bridge_protocol::method::{
     Adopt, Cancel, Chain, Checkpoints, Close, Continue, Delete, Edit, Export, Fork, GetConversation, History,
@@ -103,15 +103,7 @@ handlers! {
     }
 
     Fork(self, params, request) {
-        check_fidelity(params.min_fidelity)?;
-        let call = Call::Fork(effect::Fork {
-            in_place: params.in_place,
-            at: params.at.map(|at| parse_place(&at)).transpose()?,
-            cwd: params.cwd,
-            title: params.title,
-            min_fidelity: params.min_fidelity,
-        });
-        self.call(&params.conversation_id, call, request).await
+        self.send_fork(None, params, request).await
     }
 
     Edit(self, params, request) {
@@ -243,6 +235,35 @@ impl Bridge {
             self.send_cancel(of_agent, params, request)
         })
         .await
+    }
+
+    /// Like [`Fork`], with further parameters for the agent, an object.
+    ///
+    /// # Errors
+    /// Those of the method.
+    pub async fn fork(&self, of_agent: RawJson, params: Fork) -> Result<ForkAnswer, BridgeError> {
+        self.carry_out(params, |params, request| {
+            self.send_fork(Some(of_agent), params, request)
+        })
+        .await
+    }
+
+    async fn send_fork(
+        &self,
+        of_agent: Option<RawJson>,
+        params: Fork,
+        request: Option<CallKey>,
+    ) -> Outcome<Fork> {
+        check_fidelity(params.min_fidelity)?;
+        let call = Call::Fork(effect::Fork {
+            in_place: params.in_place,
+            at: params.at.map(|at| parse_place(&at)).transpose()?,
+            cwd: params.cwd,
+            title: params.title,
+            min_fidelity: params.min_fidelity,
+            params: of_agent,
+        });
+        self.call(&params.conversation_id, call, request).await
     }
 
     async fn send_update(

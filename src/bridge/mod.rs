@@ -66,6 +66,15 @@ pub struct Bridge {
     pub stop: mpsc::Sender<StopRequest>,
 }
 
+/// What the daemon can do with the earlier turns of a conversation, by what it knows of the agent's transcripts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TurnAbilities {
+    /// Whether it can list them and replace their prompts.
+    pub lists: bool,
+    /// Whether it can fork the session after one of them.
+    pub forks_after: bool,
+}
+
 /// The implementation of one method.
 trait Act<M: Method>: Send + Sync + 'static {
     /// Fills in defaults that only the daemon knows, so that a call with explicit defaults has the same content.
@@ -186,6 +195,21 @@ impl Bridge {
     /// The conversation no longer exists, or too many calls wait for it.
     pub async fn session_info(&self, id: ConversationId) -> Result<SessionInfo, BridgeError> {
         Ok(self.registry.session_info(id).await?)
+    }
+
+    /// What can be done with the earlier turns of a conversation.
+    ///
+    /// # Errors
+    /// The conversation does not exist.
+    pub fn turn_abilities(&self, id: ConversationId) -> Result<TurnAbilities, BridgeError> {
+        let agent = self.registry.view(id)?.agent;
+        let entry = self.registry.services().agent(&agent).ok();
+        Ok(TurnAbilities {
+            lists: entry
+                .as_ref()
+                .is_some_and(|entry| entry.listed_transcripts().is_some()),
+            forks_after: entry.is_some_and(|entry| entry.forks_at_turns()),
+        })
     }
 
     /// Forwards a client's request to the agent of a conversation. Returns the agent's result or error, byte for byte.

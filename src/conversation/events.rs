@@ -16,10 +16,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bridge_protocol::event::Event;
+use bridge_protocol::event::{Event, EventEnvelope};
 use bridge_protocol::raw::RawJson;
 use bridge_protocol::{ConversationId, Cursor, TurnId};
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::client_request::{ClientRequest, ClientSuitability};
@@ -45,6 +46,8 @@ pub struct EncodedEvent {
     is_of_turn: bool,
     /// For an update: the parameters that it came with, if they contain more than a session and the update.
     params: Option<Arc<str>>,
+    /// Whether it is an update with a title that the conversation does not get.
+    pub has_unused_title: bool,
     /// Whether it is an update in the session of a subagent. It has parameters and no text then.
     is_of_subagent: bool,
     /// For a snapshot: the updates of the running turn that are still held.
@@ -61,6 +64,7 @@ impl EncodedEvent {
             update: None,
             is_of_turn: false,
             params: None,
+            has_unused_title: false,
             is_of_subagent: false,
             turn_updates: Vec::new(),
         }
@@ -110,6 +114,13 @@ impl EncodedEvent {
     #[must_use]
     pub fn update(&self) -> Option<&str> {
         self.text.get(self.update.clone()?)
+    }
+
+    /// When it happened. `None` for an update in the session of a subagent, and for one that an agent replays.
+    #[must_use]
+    pub fn at(&self) -> Option<Timestamp> {
+        let envelope = serde_json::from_str(&self.text).ok();
+        envelope.map(|envelope: EventEnvelope| envelope.at)
     }
 
     /// The agent's update as separate JSON.
@@ -467,20 +478,28 @@ impl Stream {
 
     /// Sends an event to all subscribers. `at` is an RFC 3339 time.
     pub fn emit(&mut self, event: &Event, at: &str) {
-        if matches!(event, Event::PromptAccepted { .. }) {
-            self.turn_start = self.hub.last();
-        }
         if matches!(event, Event::Deleted {}) {
             // No client that comes back later gets what the conversation said.
             self.hub.lock().channel.ring.forget(self.conversation);
         }
         let sequence = self.hub.next();
+        if matches!(event, Event::PromptAccepted { .. }) {
+            self.turn_start = sequence;
+        }
         let text = self.hub.event_text(self.conversation, sequence, at, event);
         self.publish(EncodedEvent::new(sequence, self.conversation, text), at);
     }
 
     /// Sends an update of the agent, byte for byte. `params`: the parameters that it came with, if they contain more.
-    pub fn emit_update(&mut self, turn: Option<&TurnId>, update: &str, params: Option<&str>, at: &str) {
+    /// `has_unused_title`: whether it has a title that the conversation does not get.
+    pub fn emit_update(
+        &mut self,
+        turn: Option<&TurnId>,
+        update: &str,
+        params: Option<&str>,
+        has_unused_title: bool,
+        at: &str,
+    ) {
         let sequence = self.hub.next();
         let room = update.len() + 96;
         let mut text = self.hub.envelope_start(self.conversation, sequence, at, room);
@@ -501,6 +520,7 @@ impl Stream {
                 update: Some(start..end),
                 is_of_turn: turn.is_some(),
                 params: params.map(Into::into),
+                has_unused_title,
                 ..EncodedEvent::new(sequence, self.conversation, text)
             },
             at,

@@ -29,6 +29,6 @@ pub(crate) use calls::{panic_error, poll_once};
 pub use connection::{Dialogue, Service};
 pub use methods::methods;
 pub use outbox::{Outbox, OutboxLimits, PushError, QueueMemory, SubscriptionSink};
-pub(crate) use parameters::check_nesting;
+pub(crate) use parameters::{check_nesting, without_position};
 pub use requests_in_flight::RequestsInFlight;
 pub use socket::{ConnectionLimit, SocketLimits, serve};

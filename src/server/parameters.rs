@@ -117,10 +117,15 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (Option<String>, String)>
     let json = &mut serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = Some(error.path().to_string()).filter(|path| path != ".");
-        let why = error.inner().to_string();
-        let without_position = why.rsplit_once(SERDE_POSITION).map(|(why, _)| why.to_owned());
-        (path, without_position.unwrap_or(why))
+        (path, without_position(error.inner()))
     })
+}
+
+/// What is wrong with parameters, without the position.
+pub(crate) fn without_position(error: &serde_json::Error) -> String {
+    let why = error.to_string();
+    let without_position = why.rsplit_once(SERDE_POSITION).map(|(why, _)| why.to_owned());
+    without_position.unwrap_or(why)
 }
 
 /// The known name that is most similar to a misspelled one.

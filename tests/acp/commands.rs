@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::editor::{Answered, Editor, eventually, run, sessionctl, show};
 use crate::gate::Gate;
 use crate::home::{Daemon, Home};
+use crate::scripted;
 
 const OURS: [&str; 6] = ["rewind", "edit", "fork", "undo", "continue", "history"];
 
@@ -464,4 +465,51 @@ fn a_continuation_that_is_called_off_leaves_the_turn_of_another_client_alone() {
     let ended = other.finish(prompt);
     assert_eq!(ended.result()["stopReason"], "end_turn");
     assert_eq!(ended.texts("agent_message_chunk"), ["done"]);
+}
+
+/// The transcripts of the first agent cannot be read, and those of the second one cannot be cut.
+#[test]
+fn only_commands_that_can_work_with_the_agent_are_announced() {
+    let without = scripted::configured("without", None);
+    let settings = "kind = \"generic\"\ntranscript_format = \"qwen\"\ntranscripts = \"/none\"";
+    let readable = scripted::configured_with("readable", None, settings);
+    let home = Home::with_config(&format!("{without}{readable}"));
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    for (agent, expected) in [
+        ("without", vec!["fork", "undo", "continue"]),
+        ("readable", vec!["edit", "fork", "undo", "continue", "history"]),
+    ] {
+        editor.new_session_of(agent, &home);
+        let announced = editor.until(|message| message["params"]["update"]["availableCommands"].is_array());
+        let commands = announced.last().unwrap()["params"]["update"]["availableCommands"].clone();
+        let commands = commands.as_array().unwrap();
+        let names = commands.iter().map(|command| command["name"].as_str().unwrap());
+        assert_eq!(names.collect::<Vec<_>>(), expected, "{agent}");
+        let fork = commands.iter().find(|command| command["name"] == "fork").unwrap();
+        assert_eq!(
+            fork["input"],
+            Value::Null,
+            "it takes the number of no turn: {fork}"
+        );
+    }
+}
+
+#[test]
+fn a_turn_is_not_continued_while_a_question_of_a_dead_agent_is_open() {
+    let home = Home::new();
+    let daemon = home.start();
+    let (mut editor, session) = Editor::in_session(&home);
+    editor.begin_prompt(&session, "[[ask may I]] [[say done]]");
+    editor.until_permission_asked();
+    daemon.kill();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    editor.on("session/load", &session, &home).result();
+    let words = said(&editor.prompt(&session, "/continue"));
+    let command = format!("sessionctl answer {session}");
+    assert!(
+        words.ends_with(&command) && !words.contains("a later time"),
+        "{words}"
+    );
 }

@@ -1,6 +1,6 @@
 //! Every line gets the answer that the protocol requires.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::editor::{Editor, command};
 use crate::home::Home;
@@ -173,4 +173,37 @@ fn parameters_that_are_null_are_none() {
     assert_eq!(editor.finish(1).result(), &json!({"sessions": []}));
     editor.line(r#"{"jsonrpc":"2.0","id":2,"method":"session/list"}"#);
     assert_eq!(editor.finish(2).result(), &json!({"sessions": []}));
+}
+
+/// Such a line is not parsed as a whole, but a request must not stay open.
+#[test]
+fn a_request_that_is_nested_too_deeply_is_refused_under_its_id() {
+    const LEVELS: usize = 600;
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let nested = format!("{}1{}", r#"{"a":"#.repeat(LEVELS), "}".repeat(LEVELS));
+    for id in [r#""deep""#, "7"] {
+        editor.line(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/list","params":{{"_meta":{nested}}}}}"#
+        ));
+        let refused = editor.next();
+        assert_eq!(
+            (refused["id"].to_string(), &refused["error"]["code"]),
+            (id.to_owned(), &json!(-32600))
+        );
+    }
+    // An answer of the editor gets no answer.
+    editor.line(&format!(r#"{{"jsonrpc":"2.0","id":7,"result":{nested}}}"#));
+    assert_eq!(editor.call("session/list", json!({})).before, [] as [Value; 0]);
+}
+
+#[test]
+fn the_error_of_a_missing_parameter_names_no_position() {
+    let home = Home::new();
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    editor.line(r#"{"jsonrpc":"2.0","id":1,"method":"session/new"}"#);
+    let refused = editor.finish(1);
+    assert_eq!(refused.answer["error"]["message"], "missing field `cwd`");
 }

@@ -427,3 +427,33 @@ fn a_notification_without_a_session_reaches_nobody() {
     let told = |message: &Value| message["method"] == "_x/told" || message["method"] == "session/cancel";
     assert!(!heard.iter().any(told), "{heard:#?}");
 }
+
+/// The agent gets what the editor sends with the fork, and not what it sent when it created the source.
+#[test]
+fn unnamed_parameters_of_a_fork_reach_the_agent() {
+    let home = Home::new();
+    let recorder = Recorder::in_home(&home);
+    let _daemon = home.start();
+    let mut editor = Editor::start(&home);
+    let params = json!({"cwd": home.project(), "mcpServers": [], "of new": 1, "_meta": {"of new": 1}});
+    let session = editor.call("session/new", params).session_id();
+    editor.prompt(&session, "one").result();
+    let folder = json!(home.project());
+    for (id, members) in [(801, format!(",{UNNAMED}")), (802, String::new())] {
+        editor.line(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/fork","params":{{"sessionId":"{session}","cwd":{folder},"mcpServers":[]{members}}}}}"#
+        ));
+        editor.finish(id).result();
+    }
+    let lines = recorder.all_lines();
+    let forks = lines
+        .iter()
+        .filter(|line| line.contains(r#""method":"session/fork""#));
+    let forks: Vec<&String> = forks.collect();
+    assert_eq!(forks.len(), 2, "{lines:#?}");
+    assert!(
+        has_unnamed(forks[0]) && !forks[1].contains("tomorrow"),
+        "{forks:#?}"
+    );
+    assert!(!forks.iter().any(|fork| fork.contains("of new")), "{forks:#?}");
+}

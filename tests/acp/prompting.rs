@@ -331,21 +331,25 @@ async fn turns_of_another_program_are_told_with_the_next_prompt() {
     }
 }
 
-/// An editor shows the message only.
+/// The agent can neither resume nor load a session, and its transcripts cannot be read.
 #[test]
-fn a_session_that_cannot_be_reopened_is_refused_with_the_command_that_starts_an_empty_one() {
-    let home = Home::with_config(&scripted::configured("scripted", None));
+fn the_error_of_a_session_that_cannot_be_reopened_names_the_command_that_starts_an_empty_one() {
+    let home = Home::with_config(&scripted::configured("scripted", Some("{}")));
     let daemon = home.start();
     let mut editor = Editor::start(&home);
     let session = editor.new_session_of("scripted", &home);
-    editor.prompt(&session, "\n").result();
-    let id = show(&home, &session)["id"].as_str().unwrap().to_owned();
-    daemon.kill();
+    editor.prompt(&session, &scripted::chunk("one")).result();
+    drop((editor, daemon));
     let _daemon = home.start();
     let mut editor = Editor::start(&home);
-    let refused = editor.prompt(&session, "\n");
-    let error = &refused.answer["error"];
-    assert_eq!(error["data"]["kind"], "notResumable", "{error}");
-    let message = error["message"].as_str().unwrap();
-    assert!(message.ends_with(&format!("sessionctl reset {id}")), "{message}");
+    let refused = editor.prompt(&session, &scripted::chunk("two"));
+    let words = refused.answer["error"]["message"].as_str().unwrap();
+    assert_eq!(
+        words.matches(&format!("sessionctl reset {session}")).count(),
+        1,
+        "{words}"
+    );
+    run(&home, &["reset", &session]);
+    let answered = editor.prompt(&session, &scripted::chunk("two"));
+    assert_eq!(answered.texts("agent_message_chunk").last(), Some(&"two"));
 }

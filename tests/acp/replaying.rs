@@ -293,7 +293,8 @@ fn held_prompts_are_named_after_a_load_and_shown_before_their_answers() {
         editor.begin_endless(&session);
         for (index, text) in ["two", "three"].into_iter().enumerate() {
             editor.begin_prompt(&session, text);
-            eventually(|| show(&home, &session)["queue"].as_array().unwrap().len() == index + 1);
+            // An empty queue is left out.
+            eventually(|| show(&home, &session)["queue"].as_array().map_or(0, Vec::len) == index + 1);
         }
         daemon.kill();
         let _daemon = home.start();
@@ -358,5 +359,48 @@ fn a_prompt_that_is_sent_again_is_shown_only_to_an_editor_that_was_not_shown_it(
         let texts = shown_texts(&messages);
         let prompts = texts.iter().filter(|text| **text == (true, "two"));
         assert_eq!(prompts.count(), usize::from(is_shown), "{texts:?}");
+    }
+}
+
+/// The daemon keeps only the newest updates of a turn. The transcripts of the scripted agent cannot be read.
+#[test]
+fn a_load_in_a_long_turn_shows_its_newest_updates_after_a_note_about_the_older_ones() {
+    const UPDATES: usize = 5_000;
+    let home = Home::with_config(&scripted::configured("scripted", None));
+    let _daemon = home.start();
+    let mut script = vec![scripted::chunk("first")];
+    script.extend(vec![scripted::chunk("next"); UPDATES]);
+    script.extend([scripted::chunk("last"), "hold".to_owned()]);
+    let streamed = format!("[[say first]] [[stream {UPDATES} 0]] [[say last]] [[hang]]");
+    for (agent, prompt, is_written) in [
+        ("loopback", streamed, true),
+        ("scripted", script.join("\n"), false),
+    ] {
+        let mut editor = Editor::start(&home);
+        let session = editor.new_session_of(agent, &home);
+        let turn = editor.begin_prompt(&session, &prompt);
+        editor.until_said("last");
+        let loaded = Editor::start(&home).on("session/load", &session, &home);
+        loaded.result();
+        let shown = shown_texts(&loaded.before);
+        let prompts = shown.iter().filter(|text| **text == (true, &*prompt));
+        assert_eq!(prompts.count(), 1, "{agent}");
+        let note = shown
+            .iter()
+            .position(|(_, text)| text.contains("are missing here"));
+        let (older, newest) = shown.split_at(note.unwrap_or_else(|| panic!("{agent}: {shown:?}")));
+        assert_eq!(
+            older.contains(&(false, "first")),
+            is_written,
+            "{agent}: {older:?}"
+        );
+        assert_eq!(newest.last(), Some(&(false, "last")), "{agent}");
+        assert!(
+            (4_000..UPDATES).contains(&newest.len()),
+            "{agent}: {}",
+            newest.len()
+        );
+        editor.cancel(&session);
+        assert_eq!(editor.finish(turn).result()["stopReason"], "cancelled");
     }
 }

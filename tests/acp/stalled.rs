@@ -1,10 +1,11 @@
 //! Editors that do not read their input.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::process::Stdio;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::editor::{Editor, Stalled};
+use super::editor::{Editor, Stalled, command, eventually};
 use crate::home::Home;
 use crate::scripted;
 
@@ -90,4 +91,52 @@ fn garbage_of_an_editor_that_does_not_read_is_bounded() {
         assert!(read > 0, "{answered} of {} lines", written / 2);
         answered += buffer[..read].iter().filter(|byte| **byte == b'\n').count();
     }
+}
+
+/// `sessionctl acp` cannot know why the connection ended.
+#[test]
+fn the_answer_to_a_prompt_of_an_editor_that_did_not_read_does_not_say_that_the_daemon_ended() {
+    const UPDATES: usize = 200;
+    let scripted = scripted::configured("scripted", None);
+    let home = Home::with_config(&format!("[limits]\nsubscriber_events = 64\n{scripted}"));
+    let _daemon = home.start();
+    let mut program = command(&home, &["--agent", "scripted"]);
+    let pipes = program
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = pipes.spawn().unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let lines = BufReader::new(output).lines().map_while(Result::ok);
+    // The connection may end in the middle of a line.
+    let mut messages = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+    let mut next = || messages.next().unwrap();
+    let mut send = |id: u64, method: &str, params: Value| {
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        writeln!(input, "{request}").unwrap();
+    };
+    send(1, "initialize", json!({"protocolVersion": 1}));
+    next();
+    send(2, "session/new", json!({"cwd": home.project(), "mcpServers": []}));
+    let session = next()["result"]["sessionId"].as_str().unwrap().to_owned();
+    let script = vec![scripted::chunk("$LONG"); UPDATES].join("\n");
+    let prompt = json!([{"type": "text", "text": script}]);
+    send(
+        3,
+        "session/prompt",
+        json!({"sessionId": session, "prompt": prompt}),
+    );
+    eventually(|| home.logged().contains("an editor reads too slowly"));
+    let answer = loop {
+        let message = next();
+        if message["id"] == 3 {
+            break message;
+        }
+    };
+    let words = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        words.starts_with("the connection to the daemon ended before the answer"),
+        "{words}"
+    );
+    assert_eq!(child.wait().unwrap().code(), Some(3));
 }

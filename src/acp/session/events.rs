@@ -16,6 +16,7 @@ use super::super::peer::{ForwardedQuestion, PendingRequest};
 use super::super::{commands, message};
 use super::chunks_of;
 use super::held_messages::{HeldMessages, HoldUntil};
+use super::lines::without_unused_title;
 use super::{COMMANDS, SESSION_INFO, Session, Snapshot, State};
 use crate::agent::message::{RequestKind, method};
 use crate::bridge::{Delivery, EncodedEvent};
@@ -51,7 +52,10 @@ impl Session {
             };
         }
         match event.update() {
-            Some(update) => self.on_update(&mut state, update, event.params()),
+            Some(update) => match without_unused_title(event, update) {
+                Some(update) => self.on_update(&mut state, &update, event.params()),
+                None => Delivery::Delivered,
+            },
             None => match serde_json::from_str::<EventEnvelope>(&event.text) {
                 Ok(envelope) => self.on_event(&mut state, envelope, event.turn_updates(), sender),
                 Err(error) => {
@@ -88,7 +92,7 @@ impl Session {
             }
             self.commands_reported.notify_waiters();
             if self.peer.wants_commands() {
-                let commands = commands::announced_commands(state.commands.as_ref());
+                let commands = commands::announced_commands(state.commands.as_ref(), state.turn_abilities);
                 let update = message::with_member(update, "availableCommands", commands);
                 return self.send_unchanged(state, &update, params);
             }
@@ -214,8 +218,7 @@ impl Session {
         if is_load {
             state.shown_prompt = running.as_ref().map(|running| running.prompt.clone());
         }
-        let is_whole = running.as_ref().is_some_and(|running| !running.truncated);
-        if is_load && is_whole && !conversation.interrupts.is_empty() {
+        if is_load && !conversation.interrupts.is_empty() {
             // A question may come from a subagent's session that the replay announces.
             for event in updates {
                 drop(self.line_of(state, event));

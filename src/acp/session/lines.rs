@@ -72,9 +72,9 @@ impl Session {
         if let Some(params) = event.subagent_params() {
             return self.subagent_update_line(state, params);
         }
-        let update = event.update()?;
-        let kind = message::kind_of(update);
-        let shown = self.shown(state, &kind, update, event.params());
+        let update = without_unused_title(event, event.update()?)?;
+        let kind = message::kind_of(&update);
+        let shown = self.shown(state, &kind, &update, event.params());
         let shown = shown.filter(|_| kind != COMMANDS)?;
         Some(match event.params() {
             Some(params) => self.update_line_with(params, &shown),
@@ -105,7 +105,7 @@ impl Session {
     /// The update that lists the agent's commands, followed by sessiond's.
     pub(super) fn announcement(&self, state: &State) -> String {
         let commands = match self.peer.wants_commands() {
-            true => commands::announced_commands(state.commands.as_ref()),
+            true => commands::announced_commands(state.commands.as_ref(), state.turn_abilities),
             false => state.commands.clone().unwrap_or_else(|| RawJson::from(json!([]))),
         };
         format!(
@@ -126,6 +126,16 @@ impl Session {
     pub(in crate::acp) fn has_subagent(&self, session: &str) -> bool {
         self.lock().subagents.contains(session)
     }
+}
+
+/// The update of an event without a title that the conversation does not get. `None` if it reports nothing else.
+pub(super) fn without_unused_title<'a>(event: &EncodedEvent, update: &'a str) -> Option<Cow<'a, str>> {
+    if !event.has_unused_title {
+        return Some(update.into());
+    }
+    message::other_params(update, &["sessionUpdate", "title"])?;
+    let without = message::other_params(update, &["title"])?;
+    Some(without.get().to_owned().into())
 }
 
 /// Records the session of a subagent that this update announces. `params`: the parameters of the parent session.

@@ -1,7 +1,7 @@
 //! `sessionctl acp`: an agent for an editor, on standard input and output.
 //!
 //! It copies bytes between the editor and the daemon's socket for editors. Of their content, it only tracks which requests of
-//! the editor have no answer yet: if the daemon is killed, it answers them with an error.
+//! the editor have no answer yet: if the daemon ends the connection or is killed, it answers them with an error.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -223,11 +223,12 @@ impl OpenRequests {
         }
     }
 
-    /// The error answers to all open requests, for the editor, after the daemon has ended.
+    /// The error answers to all open requests, for the editor, after the connection has ended. Why it ended is not known: the daemon
+    /// also disconnects an editor that reads too slowly.
     fn error_answers(&self) -> String {
         let error = json!({
             "code": ErrorKind::InternalError.code(),
-            "message": "the daemon ended before it answered; restart the agent in the editor, and load the session again",
+            "message": "the connection to the daemon ended before the answer; restart the agent in the editor, and load the session again",
         });
         let open = lock(&self.0);
         let answers = open

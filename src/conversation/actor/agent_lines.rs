@@ -205,15 +205,17 @@ impl Actor {
             return;
         }
         let params = subagent::params_beside_update(line);
-        self.stream.emit_update(turn, update, params, at_text);
+        let has_unused_title = kind == "session_info_update" && self.model.is_named_otherwise(update);
+        self.stream
+            .emit_update(turn, update, params, has_unused_title, at_text);
         if matches!(
             kind.as_ref(),
             "current_mode_update" | "config_option_update" | "session_info_update"
         ) {
             self.publish();
         }
-        if kind == "session_info_update" && self.model.is_named_otherwise(update) {
-            // Clients were sent the agent's title.
+        if has_unused_title {
+            // Clients of the daemon's own protocol were sent the agent's title.
             let conversation = self.model.view();
             self.stream.emit(&Event::Updated { conversation }, at_text);
         }

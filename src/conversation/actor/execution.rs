@@ -151,6 +151,9 @@ impl Actor {
                     let mut branching = branching?;
                     branching.is_turn_running = busy;
                     branching.at = fork.at;
+                    if let Some(params) = fork.params {
+                        Arc::make_mut(&mut branching.entry).session_params = Some(params);
+                    }
                     branching.cwd = fork.cwd.unwrap_or(branching.cwd);
                     let (branched, made) = branching.branch().await?;
                     drop(guard);

@@ -27,6 +27,9 @@ pub struct Fork {
     pub title: Option<String>,
     /// The least fidelity that is acceptable.
     pub min_fidelity: Fidelity,
+    /// Further parameters of ACP's `session/fork`, an object, as an editor sent them. `None`: those with which the client of the
+    /// conversation opened its session.
+    pub params: Option<RawJson>,
 }
 
 /// The turn to begin for a prompt.

@@ -200,14 +200,14 @@ fn a_ring_is_bounded_in_bytes_too() {
     };
     let mut stream = Stream::new(Hub::new(limits, limits), id(1));
     stream.emit(&accepted("t1"), AT);
-    stream.emit_update(Some(&"t1".into()), r#"{"small":1}"#, None, AT);
+    stream.emit_update(Some(&"t1".into()), r#"{"small":1}"#, None, false, AT);
     assert!(!stream.turn_updates().1);
     let large = format!(r#"{{"large":"{}"}}"#, "x".repeat(2_000));
-    stream.emit_update(Some(&"t1".into()), &large, None, AT);
+    stream.emit_update(Some(&"t1".into()), &large, None, false, AT);
     assert_eq!(stream.holds_after(&stream.hub.cursor(2)), None);
     let (updates, truncated) = stream.turn_updates();
     assert_eq!((updates.len(), truncated), (0, true));
-    stream.emit_update(Some(&"t1".into()), r#"{"small":2}"#, None, AT);
+    stream.emit_update(Some(&"t1".into()), r#"{"small":2}"#, None, false, AT);
     let (updates, truncated) = stream.turn_updates();
     assert_eq!((updates[0].update(), truncated), (Some(r#"{"small":2}"#), true));
 }
@@ -275,9 +275,9 @@ fn what_never_came_here_is_not_passed_off_as_held() {
 fn the_updates_of_a_turn_are_truncated_when_some_never_came_here() {
     let mut stream = stream_of(8);
     stream.emit(&accepted("t1"), AT);
-    stream.emit_update(Some(&"t1".into()), "1", None, AT);
+    stream.emit_update(Some(&"t1".into()), "1", None, false, AT);
     stream.mark_all_lagged(AT);
-    stream.emit_update(Some(&"t1".into()), "3", None, AT);
+    stream.emit_update(Some(&"t1".into()), "3", None, false, AT);
     assert!(stream.turn_updates().1);
 }
 

@@ -149,6 +149,7 @@ impl World {
                 cwd: None,
                 title: None,
                 min_fidelity: Fidelity::Text,
+                params: None,
             }),
             None,
         )
