@@ -4,7 +4,7 @@ use bridge_protocol::conversation::ConversationState;
 use bridge_protocol::error::ErrorKind;
 use bridge_protocol::event::Event;
 use bridge_protocol::link::{Fidelity, LineageReason, Relation, Via};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::home::{Home, wait_for_end};
 use crate::support::refused;
@@ -176,16 +176,28 @@ async fn nothing_follows_the_deletion_of_a_conversation() {
     let settings = json!({"title": "plans", "settings": {"systemPrompt": "Be brief."}});
     for (prompt, transcripts) in [("one", "delete"), ("one", "keep"), ("[[fail auth]]", "keep")] {
         let id = app.make_with(&home.project(), settings.clone()).await.id;
+        let mut events = app.events(id).await;
         app.send(id, prompt).await;
+        if prompt == "[[fail auth]]" {
+            // The session is closed meanwhile. Until then, a deletion is refused.
+            events.until("closed").await;
+        }
         let mut raw = daemon.raw().await;
         raw.subscribe(id).await;
-        // What the call causes comes before its answer.
         let params = json!({"conversationId": id, "transcripts": transcripts});
-        raw.ask("conversation/delete", params).await;
-        let last = raw
-            .passed
-            .back()
-            .map(|line| &line["params"]["result"]["event"]["type"]);
-        assert_eq!(last, Some(&json!("deleted")), "{prompt} {:?}", raw.passed);
+        let deleted = raw.ask("conversation/delete", params).await;
+        assert!(deleted["error"].is_null(), "{deleted}");
+        let is_deletion = |line: &Value| line["params"]["result"]["event"]["type"] == "deleted";
+        // The event may come after the answer.
+        while !raw.passed.iter().any(is_deletion) {
+            let line = raw.next().await;
+            raw.passed.push_back(line);
+        }
+        raw.ask("daemon/status", json!({})).await;
+        assert!(
+            is_deletion(&raw.passed[raw.passed.len() - 1]),
+            "{prompt} {:?}",
+            raw.passed
+        );
     }
 }
