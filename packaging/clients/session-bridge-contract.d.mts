@@ -2029,7 +2029,8 @@ export interface ConversationMethods {
   /**
    * Changes the title or the settings. Model, mode and options apply to an open session at once. An agent takes a
    * system prompt, MCP servers and folders when it opens a session: the session is reopened before the next turn,
-   * unless the agent cannot reopen sessions or a background command runs.
+   * unless the agent cannot reopen sessions, a background command runs, or other conversations use the same Codex
+   * process.
    */
   update(params: ConversationUpdateParams, options?: CallOptions): Promise<ConversationAnswer>;
   /** Sends a prompt, and answers when its turn has ended. */

@@ -2374,7 +2374,8 @@ class ConversationMethods:
     ) -> ConversationAnswer:
         """Changes the title or the settings. Model, mode and options apply to an open session at once. An agent takes a
         system prompt, MCP servers and folders when it opens a session: the session is reopened before the next turn,
-        unless the agent cannot reopen sessions or a background command runs.
+        unless the agent cannot reopen sessions, a background command runs, or other conversations use the same Codex
+        process.
 
         `conversationId`: The conversation: its id, an upstream id that it ever had, or a prefix of either of 6
         characters or more.

@@ -62,6 +62,8 @@ impl Connection {
             };
             return match submit_in_order(self.bridge.edit(turn, edit), order).await {
                 Ok(edited) => self.turn_reply(session, &edited.turn).await,
+                // The conversation is unchanged.
+                Err(error) if error.kind == ErrorKind::NotResumable => Err(error.into()),
                 Err(error) => refusal_reply(session, error),
             };
         }

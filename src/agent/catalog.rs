@@ -31,7 +31,8 @@ pub struct AgentEntry {
     pub interrupts: InterruptPolicy,
     /// Further parameters for opening its sessions, from the client that it is started for.
     pub session_params: Option<RawJson>,
-    /// Whether it counts only once its program or the folder of its transcripts exists: neither did when the daemon started.
+    /// Whether neither its program nor the folder of its transcripts existed when the daemon started. It is listed once either
+    /// exists.
     pub is_expected: bool,
 }
 

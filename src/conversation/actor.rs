@@ -609,7 +609,9 @@ impl Actor {
     /// in there, or another program wrote to it. Background commands would end with it, so it stays open while some run.
     fn note_outdated_session(&mut self) {
         if let (Some(live), Some(session)) = (&self.model.session, &self.session)
-            && (live.has_old_settings || session.lease.is_signed_out() || session.prompt_tally.is_foreign())
+            && (live.has_old_settings && !self.is_held_by_process()
+                || session.lease.is_signed_out()
+                || session.prompt_tally.is_foreign())
             && !live.needs_reopening
             && !self.has_background_work()
         {
@@ -633,6 +635,14 @@ impl Actor {
         }
     }
 
+    /// Whether the agent would keep the session open after it is closed: Codex releases a session only when its process ends, and
+    /// other conversations still use that process.
+    fn is_held_by_process(&self) -> bool {
+        let is_shared = |session: &UpstreamSession| session.lease.connection().attached_count() > 1;
+        let entry = self.services.agent(&self.model.record.agent);
+        entry.is_ok_and(|entry| entry.kind.shares_process) && self.session.as_ref().is_some_and(is_shared)
+    }
+
     /// Makes the agent run for a client.
     fn set_client(&mut self, client: Option<Arc<ClientProfile>>) {
         self.client = client;
@@ -642,10 +652,8 @@ impl Actor {
         let (Some(session), Ok(entry)) = (&self.session, entry) else {
             return;
         };
-        // Codex releases a session only when its process ends, and other conversations still use that process.
-        let is_held = entry.kind.shares_process && session.lease.connection().attached_count() > 1;
         let is_same_launch = *session.lease.key() == entry.pool_key();
-        if !is_same_launch && !is_held && !self.has_background_work() {
+        if !is_same_launch && !self.is_held_by_process() && !self.has_background_work() {
             self.apply(Model::reopen_later);
         }
     }

@@ -258,7 +258,8 @@ fn sign_in_status(entry: &AgentEntry, status: &RawValue) -> Diagnostic {
     found.fact("authStatus", status)
 }
 
-/// The command that installs an agent and then stops the daemon, because the running daemon does not look for the agent.
+/// The command that installs an agent and then stops the daemon. A running daemon finds only some agents that are installed
+/// later, and only in its own `PATH`.
 fn with_restart(install: &str) -> String {
     format!("{install} && sessionctl stop")
 }

@@ -192,17 +192,14 @@ fn wait_until_free(path: &Path) {
     }
 }
 
-/// The end of the name of a snapshot that sled is writing. It is renamed when it is complete.
-const UNFINISHED_SNAPSHOT: &str = "generating";
-
-/// Removes the snapshot that sled did not finish, for example because the disk was full. sled 0.34 reads it at the next start
-/// like a complete one, and fails.
+/// Removes the snapshot that sled did not finish, for example because the disk was full. sled 0.34 renames it when it is
+/// complete, but reads it at the next start in any case, and fails.
 fn remove_unfinished_snapshot(path: &Path) -> Result<(), StoreError> {
     for file in entries(path).map_err(StoreError::io("list", path))? {
-        if file
-            .extension()
-            .is_some_and(|extension| extension == UNFINISHED_SNAPSHOT)
-        {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let is_unfinished = name.starts_with("snap.") && name.ends_with(".generating");
+        if is_unfinished && file.symlink_metadata().is_ok_and(|found| found.is_file()) {
+            tracing::warn!(file = %file.display(), "removes an unfinished snapshot of the database");
             fs::remove_file(&file).map_err(StoreError::io("remove", &file))?;
         }
     }

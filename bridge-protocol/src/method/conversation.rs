@@ -73,7 +73,7 @@ methods! {
 
     /// Changes the title or the settings. Model, mode and options apply to an open session at once. An agent takes a system
     /// prompt, MCP servers and folders when it opens a session: the session is reopened before the next turn, unless the agent
-    /// cannot reopen sessions or a background command runs.
+    /// cannot reopen sessions, a background command runs, or other conversations use the same Codex process.
     "conversation/update" => Update(conversation, once) -> ConversationAnswer,
     [Busy, AgentUnavailable, AgentError, AuthRequired, Limited, RevisionMismatch] {
         /// The new title. Default: unchanged.

@@ -405,7 +405,7 @@ impl Actor {
         });
         let (services, cwd) = (Arc::clone(&self.services), record.cwd.clone());
         self.writes.push_back(Box::pin(async move {
-            // An agent with an open session would create a folder that was renamed again.
+            // An agent whose session is open would recreate a folder that was renamed.
             let usable = services.read_at_folder(&cwd, check_folder).await;
             let ends = match usable {
                 Ok(()) => ends.await,

@@ -116,7 +116,8 @@ fn count_loaded(
         turns: turns as u64,
         messages: transcript.loaded_messages().map_err(damaged)? as u64,
         later_prompt: match turns > 1 {
-            true => last_prompt(&mut *transcript).map_err(damaged)?,
+            // It serves only to recognize titles.
+            true => last_prompt(&mut *transcript).unwrap_or_default(),
             false => None,
         },
     };

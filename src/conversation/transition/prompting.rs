@@ -26,9 +26,9 @@ impl<R> Model<R> {
         self.effects.push(Effect::Anchor(turn.request.turn_id.clone()));
     }
 
-    /// The end of the head's transcript was read: `None` if it cannot be read, an error if the folder does not respond.
-    /// `earlier`: whether the earlier interrupted prompt, if any, is in the transcript. Records that the prompt is about to be
-    /// sent, so that a crash is known to have interrupted its turn.
+    /// The end of the head's transcript was read: `None` if it cannot be read, an error if the conversation's folder is missing,
+    /// or a folder does not respond. `earlier`: whether the earlier interrupted prompt, if any, is in the transcript. Records
+    /// that the prompt is about to be sent, so that a crash is known to have interrupted its turn.
     pub fn anchor_read(
         &mut self,
         turn_id: &TurnId,
